@@ -1,0 +1,50 @@
+# Everything happens in .venv, which `make clean` removes. PYTHON names the interpreter it is
+# made with, for example `make setup PYTHON=python3.12`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+# No file of ours outside the clone, the cache directory and the temporary one.
+STATE := $(CURDIR)/.venv/state
+export IPYTHONDIR ?= $(STATE)/ipython
+export JUPYTER_DATA_DIR ?= $(STATE)/jupyter
+export JUPYTER_RUNTIME_DIR ?= $(STATE)/jupyter/runtime
+export MPLCONFIGDIR ?= $(STATE)/matplotlib
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup demo lab test lint lock clean
+
+setup: .venv/installed
+	$(BIN)/mlxnb pull demo
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+demo: setup
+	$(BIN)/mlxnb demo
+
+lab: setup
+	$(BIN)/jupyter lab --notebook-dir notebooks
+
+lint: .venv/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+test: setup lint
+	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks
+
+# A clean resolve of the ranges in pyproject.toml; commit what it writes.
+lock:
+	rm -rf .venv/lock
+	$(PYTHON) -m venv .venv/lock
+	.venv/lock/bin/python -m pip install --quiet '.[test]'
+	{ echo "# Exact versions of everything that \`make setup\` installs, the extra \`test\` included."; \
+	  echo "# Written by \`make lock\` from a clean resolve of pyproject.toml; do not edit."; \
+	  .venv/lock/bin/python -m pip freeze --exclude mlxnb; } > constraints.txt
+	rm -rf .venv/lock
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find mlxnb tests -name __pycache__ -type d -prune -exec rm -rf {} +

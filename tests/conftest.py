@@ -1,0 +1,24 @@
+"""What all tests share: no network, no deadline, and the demo model's folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Before any test module imports huggingface_hub, which reads it once.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+# Nothing is timed: how long an example takes depends on what else the machine does.
+settings.register_profile("mlxnb", deadline=None)
+settings.load_profile("mlxnb")
+
+
+@pytest.fixture(scope="session")
+def demo_path() -> Path:
+    """The folder of the demo model, which `make setup` has fetched."""
+    from mlxnb.models.demo import demo_path
+
+    return demo_path()
