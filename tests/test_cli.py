@@ -1,0 +1,67 @@
+"""The console script: commands, exit statuses, and errors as one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlxnb import __version__, cli
+from mlxnb.errors import MlxnbError
+
+COMMANDS = ("demo", "bench", "models", "doctor", "pull", "rm")
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--help"])
+    printed = capsys.readouterr().out
+    assert all(f"\n    {command} " in printed for command in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["models", "--nonsense"], ["pull"]])
+def test_what_is_no_command_exits_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    assert "usage: mlxnb" in capsys.readouterr().err
+
+
+def test_a_users_mistake_is_one_line_and_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pull", "no-such-model-anywhere"]) == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("mlxnb pull: ")
+    assert printed.err.count("\n") == 1
+
+
+def test_models_prints_the_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["models"]) == 0
+    printed = capsys.readouterr().out
+    for column in ("name", "family", "context_length", "fingerprint"):
+        assert column in printed
+
+
+def test_doctor_prints_versions_and_the_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert facts["mlxnb"] == __version__
+    assert facts["mlx"].startswith("0.32.")
+    assert facts["device"].startswith("Device(")
+
+
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlxnb.quickstart.run", interrupted)
+    assert cli.main(["demo"]) == 130
+
+
+def test_a_failing_demo_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(path: object) -> None:
+        raise MlxnbError("cell 3: ValueError: no")
+
+    monkeypatch.setattr("mlxnb.quickstart.run", failing)
+    assert cli.main(["demo"]) == 1
+    assert capsys.readouterr().err == "mlxnb demo: cell 3: ValueError: no\n"
