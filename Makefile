@@ -18,14 +18,16 @@ setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	@echo "Installing what pyproject.toml names into .venv; this takes a minute or two."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
 demo: setup
 	$(BIN)/mlxnb demo
 
+# JupyterLab refuses to start as root unless told; in a container there is no one else.
 lab: setup
-	$(BIN)/jupyter lab --notebook-dir notebooks
+	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_OPTIONS)
 
 lint: .venv/installed
 	$(BIN)/ruff check

@@ -21,4 +21,4 @@ def demo_path() -> Path:
     """The folder of the demo model, which `make setup` has fetched."""
     from mlxnb.models.demo import demo_path
 
-    return demo_path()
+    return demo_path(fetch=False, progress=False)
