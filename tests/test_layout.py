@@ -16,28 +16,40 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mlxnb"
 
-# Each folder of mlxnb and the folders that it may import. A new folder takes its place here.
+# Each part of mlxnb and the parts that it may import: folders, and the adapter of mlx-lm. A new
+# part takes its place here first; wire, host and jupyter have theirs before they exist.
+MODEL_SIDE = {"engine", "cache", "models", "text", "records", "mlxlm"}
 MAY_IMPORT: dict[str, set[str]] = {
+    "mlxlm": set(),
     "records": set(),
     "text": {"records"},
     "models": {"records"},
-    "cache": {"records"},
-    "engine": {"cache", "models", "text", "records"},
-    "sessions": {"engine", "cache", "models", "text", "records"},
-    "notebook": {"sessions", "engine", "cache", "models", "text", "records"},
+    "cache": {"records", "mlxlm"},
+    "engine": MODEL_SIDE - {"engine"},
+    "sessions": MODEL_SIDE,
+    "wire": MODEL_SIDE | {"sessions"},
+    "notebook": MODEL_SIDE | {"sessions", "wire"},
+    "host": MODEL_SIDE | {"sessions", "wire"},
+    "jupyter": {"sessions", "wire", "records"},
 }
-# Modules directly under mlxnb that stand above all folders; `errors` stands below all.
-TOP = {"__init__", "__main__", "cli", "bench"}
-# Libraries that a folder does without, inside functions too.
+# Modules directly under mlxnb that stand above all parts; `errors` stands below all.
+TOP = {"__init__", "cli", "quickstart", "bench"}
+# Libraries that a part does without, inside functions too.
 WITHOUT: dict[str, set[str]] = {
+    "errors": {"mlx", "mlx_lm", "transformers", "pandas", "IPython", "tornado"},
+    "mlxlm": {"IPython", "pandas"},
     "records": {"mlx", "mlx_lm", "transformers", "IPython"},
-    "text": {"mlx", "mlx_lm", "transformers", "IPython", "pandas"},
-    "cache": {"mlx_lm", "transformers", "IPython"},
+    "text": {"mlx", "mlx_lm", "transformers", "pandas", "IPython"},
     "models": {"IPython"},
-    "engine": {"IPython"},
-    "sessions": {"IPython", "mlx", "mlx_lm"},
+    "cache": {"mlx_lm", "transformers", "IPython"},
+    "engine": {"IPython", "tornado"},
+    "sessions": {"mlx", "mlx_lm", "IPython", "tornado"},
+    "wire": {"mlx", "mlx_lm", "IPython", "tornado"},
     "notebook": {"mlx", "mlx_lm", "transformers"},
+    "jupyter": {"mlx", "mlx_lm", "transformers", "pandas"},
 }
+# What mlx-lm documents for others to call; all else of it is reached through mlxnb/mlxlm.py.
+PUBLIC_OF_MLX_LM = {"utils", "sample_utils"}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -63,14 +75,14 @@ def imported_by(path: Path) -> set[str]:
     return set(imports_of(path.read_text(encoding="utf-8"), name_of(path), package=package))
 
 
-def folder_of(path: Path) -> str:
+def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def folders_in(imported: set[str]) -> set[str]:
-    """The parts of mlxnb that these names are in; what is no folder is named as it is."""
-    inside = {name.split(".")[1] for name in imported if name.startswith("mlxnb.")}
-    return inside - {"errors", "__version__"}
+def parts_in(imported: set[str]) -> set[str]:
+    """The parts of mlxnb that these names are in."""
+    inside = [name.split(".") for name in imported if name.split(".")[0] == "mlxnb"]
+    return {name[1] if name[1:] else "__init__" for name in inside} - {"errors", "__version__"}
 
 
 def libraries_in(imported: set[str]) -> set[str]:
@@ -93,44 +105,42 @@ def test_imports_are_found_wherever_they_stand(line: str, expected: str) -> None
     assert list(imports_of(line, "mlxnb.engine.request")) == [expected]
 
 
-def test_every_folder_has_its_place() -> None:
+def test_every_part_has_its_place() -> None:
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert folders == set(MAY_IMPORT) == set(WITHOUT)
-
-
-def test_nothing_stands_beside_the_folders_but_the_top_and_errors() -> None:
-    assert {path.stem for path in PACKAGE.glob("*.py")} <= TOP | {"errors"}
+    modules = {path.stem for path in PACKAGE.glob("*.py")}
+    assert folders <= set(MAY_IMPORT)
+    assert modules - TOP - {"errors"} <= set(MAY_IMPORT)
 
 
 def test_arrows_have_no_cycle() -> None:
-    for folder, allowed in MAY_IMPORT.items():
-        assert folder not in allowed
-        for below in allowed:
-            assert MAY_IMPORT[below] < allowed
+    for part, allowed in MAY_IMPORT.items():
+        assert part not in allowed
+        assert all(part not in MAY_IMPORT[below] for below in allowed)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_point_down(path: Path) -> None:
-    folder = folder_of(path)
-    if folder in TOP:
+    part = part_of(path)
+    if part in TOP:
         return
-    allowed = MAY_IMPORT.get(folder, set()) | {folder}
-    assert folders_in(imported_by(path)) <= allowed
+    allowed = MAY_IMPORT.get(part, set()) | {part}
+    assert parts_in(imported_by(path)) <= allowed
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_libraries_stay_where_they_belong(path: Path) -> None:
-    unwanted = WITHOUT.get(folder_of(path), set())
+    unwanted = WITHOUT.get(part_of(path), set())
     assert not libraries_in(imported_by(path)) & unwanted
 
 
-def test_mlx_lm_is_reached_through_one_module_and_the_loaders() -> None:
-    users = {name_of(path) for path in MODULES if "mlx_lm" in libraries_in(imported_by(path))}
-    assert {name for name in users if not name.startswith("mlxnb.models.")} <= {
-        "mlxnb.engine.mlxlm",
-        "mlxnb.bench",  # measures against mlx-lm's own loop
-        "mlxnb.cli",  # prints its version
-    }
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_internals_of_mlx_lm_are_touched_in_one_module(path: Path) -> None:
+    if part_of(path) == "mlxlm":
+        return
+    names = [name.split(".") for name in imported_by(path)]
+    used = [name[1:] for name in names if name[0] == "mlx_lm"]
+    assert {name[0] for name in used} <= PUBLIC_OF_MLX_LM
+    assert not [name for name in used if any(part.startswith("_") for part in name)]
 
 
 def test_every_library_used_is_a_declared_dependency() -> None:
