@@ -82,7 +82,7 @@ def _pull(options: argparse.Namespace) -> int:
 def _rm(options: argparse.Namespace) -> int:
     from mlxnb.models import manage
 
-    manage.remove(options.name)
+    print(f"{options.name}: {manage.remove(options.name):,} bytes freed")
     return 0
 
 
