@@ -39,11 +39,10 @@ def test_the_kernel_is_this_interpreter_and_leaves_nothing_behind(
     for name in ("IPYTHONDIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
-    source = "import os, sys; print('at', sys.prefix, os.getcwd(), os.environ['IPYTHONDIR'])"
+    source = "import os, sys; print(sys.prefix, os.getcwd(), os.environ['IPYTHONDIR'], sep='\\n')"
     with pytest.raises(NotebookFailed):
         quickstart.run(notebook(tmp_path, source, "1 / 0"))
-    line = capsys.readouterr().out.split("\nat ")[1].split("\n")[0]
-    prefix, folder, profile = line.split(" ")
+    prefix, folder, profile = capsys.readouterr().out.split("\n")[1:4]
     assert prefix == sys.prefix
     assert not Path(folder).exists() and not Path(profile).exists()
     assert list(home.iterdir()) == []
