@@ -6,6 +6,7 @@ BIN := .venv/bin
 # No file of ours outside the clone, the cache directory and the temporary one.
 STATE := $(CURDIR)/.venv/state
 export IPYTHONDIR ?= $(STATE)/ipython
+export JUPYTER_CONFIG_DIR ?= $(STATE)/jupyter/config
 export JUPYTER_DATA_DIR ?= $(STATE)/jupyter
 export JUPYTER_RUNTIME_DIR ?= $(STATE)/jupyter/runtime
 export MPLCONFIGDIR ?= $(STATE)/matplotlib
@@ -25,9 +26,11 @@ setup: .venv/installed
 demo: setup
 	$(BIN)/mlxnb demo
 
-# JupyterLab refuses to start as root unless told; in a container there is no one else.
+# JupyterLab refuses to start as root unless told; in a container there is no one else. Looking
+# for language servers would run npm, which writes to the home directory.
 lab: setup
-	$(BIN)/jupyter lab --notebook-dir notebooks $(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_OPTIONS)
+	$(BIN)/jupyter lab --notebook-dir notebooks --LanguageServerManager.autodetect=False \
+		$(if $(filter 0,$(shell id -u)),--allow-root) $(LAB_OPTIONS)
 
 lint: .venv/installed
 	$(BIN)/ruff check
