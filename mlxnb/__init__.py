@@ -1,0 +1,65 @@
+"""mlxnb: local language models in Jupyter, and what their KV cache did.
+
+``mlxnb.engine()`` is the process's engine; ``%load_ext mlxnb`` brings the magics. Importing this
+module costs next to nothing: MLX, pandas and the rest are imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from mlxnb.records.turn import Turn
+    from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.session import Session
+
+__version__ = "0.1.0"
+
+__all__ = ["Engine", "Session", "Turn", "engine", "errors", "process_engine"]
+
+_WHERE = {
+    "Engine": "mlxnb.sessions.engine",
+    "Session": "mlxnb.sessions.session",
+    "Turn": "mlxnb.records.turn",
+}
+_engine: Engine | None = None
+_lock = threading.Lock()
+
+
+def process_engine() -> Engine:
+    """The engine of this process, made on first use. The same as ``mlxnb.engine()``."""
+    global _engine
+    with _lock:
+        if _engine is None:
+            from mlxnb.sessions.local import LocalEngine
+
+            _engine = LocalEngine()
+        return _engine
+
+
+def engine() -> Engine:
+    """The engine of this process, made on first use.
+
+    It loads models (``load``), holds sessions (``session``) and shows what happened as data
+    frames (``turns``, ``prefix_cache``, ``sessions``, ``models``, ``explain``).
+    """
+    return process_engine()
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """What ``%load_ext mlxnb`` calls."""
+    from mlxnb.notebook.magics import register
+
+    register(shell)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    if name == "errors":
+        return importlib.import_module("mlxnb.errors")
+    raise AttributeError(f"module 'mlxnb' has no attribute {name!r}")

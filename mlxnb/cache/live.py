@@ -1,0 +1,72 @@
+"""A live cache: the contiguous KV of one sequence, while it runs and, hot, after it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mlxnb.cache.index import Block
+from mlxnb.mlxlm import STEP, Caches
+from mlxnb.records.tokens import WIDTH, common_prefix
+
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """KV of ``tokens`` (packed), in ``caches`` or, while it runs in a batch, in the batch.
+
+    ``owner`` is the session that may continue it without a copy; None: anybody may.
+    ``capacity`` tokens are reserved for it, ``reserved`` bytes count against the budget; ``pins``
+    are the plans that rely on it.
+    ``prompt`` is what a running one is going to hold, for others to wait for.
+    """
+
+    key: str
+    root: Block
+    owner: str | None
+    prompt: bytes
+    token_bytes: int = 0
+    capacity: int = 0
+    caches: Caches | None = None
+    tokens: bytearray = field(default_factory=bytearray)
+    running: bool = True
+    reserved: int = 0
+    pins: int = 0
+    claimed: bool = False
+    pinned: bool = False
+    hits: int = 0
+    stamp: int = 0
+    last_used: float = 0.0
+    copy: Callable[[], Caches] | None = None
+    id: str = field(default_factory=lambda: f"h{next(_numbers)}")
+
+    @property
+    def length(self) -> int:
+        """Tokens whose KV is there."""
+        return len(self.tokens) // WIDTH
+
+    def bytes_for(self, tokens: int) -> int:
+        """Bytes of a contiguous cache with room for ``tokens`` tokens."""
+        return -(-tokens // STEP) * STEP * self.token_bytes
+
+    @property
+    def idle(self) -> bool:
+        """Hot: finished, and free to be continued or carved."""
+        return not self.running
+
+    def shares(self, prompt: bytes) -> int:
+        """Tokens of ``prompt`` whose KV is here."""
+        return common_prefix(bytes(self.tokens), prompt)
+
+    def will_share(self, prompt: bytes) -> int:
+        """Tokens of ``prompt`` whose KV is here or is going to be."""
+        return max(self.shares(prompt), common_prefix(self.prompt, prompt))
+
+    def kv(self) -> Caches:
+        """The caches, copied out of the batch if it runs in one."""
+        if self.caches is not None:
+            return self.caches
+        assert self.copy is not None, "a live cache is in its own caches or in a batch"
+        return self.copy()

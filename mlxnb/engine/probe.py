@@ -1,0 +1,144 @@
+"""What a model can do, tried out on it when it is loaded: be rewound, and be batched."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from mlxnb import mlxlm
+
+log = logging.getLogger(__name__)
+
+LENGTHS = (2, 4)
+"""Tokens in the two ragged rows."""
+STEPS = 2
+"""Tokens that each row decodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """``layers``: the KV's shapes where every layer can be rewound, else empty."""
+
+    layers: list[mlxlm.LayerShape]
+    kinds: list[str]
+    batchable: bool
+
+
+def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
+    """Run one token for the shapes of the KV, and two ragged rows in a batch against alone.
+
+    Parameters
+    ----------
+    note
+        A file that remembers the answer for this model and these versions of MLX and mlx-lm.
+    """
+    caches = mlxlm.new_caches(model)
+    layers: list[mlxlm.LayerShape] = []
+    if mlxlm.rewindable(caches):
+        mx.eval(model(mx.array([[_token(0, vocab)]]), cache=caches))
+        layers = mlxlm.shapes(caches)
+    batchable = _remembered(note)
+    if batchable is None:
+        batchable = can_batch(model, vocab)
+        _remember(note, batchable)
+    return Abilities(layers, mlxlm.kinds(caches), batchable)
+
+
+def can_batch(model: Any, vocab: int) -> bool:
+    """Whether two rows of unequal length give the same distributions in a batch as alone."""
+    rows = [[_token(7 * r + i, vocab) for i in range(n)] for r, n in enumerate(LENGTHS)]
+    try:
+        started = [_prefilled(model, row[:-1]) for row in rows]
+        together = _in_batch(model, rows, started)
+        alone = [
+            _alone(model, row, caches, [token for token, _ in steps])
+            for row, caches, steps in zip(rows, started, together, strict=True)
+        ]
+    except Exception as error:
+        log.info("not batchable: %s", error)
+        return False
+    pairs = [
+        (distribution, solo)
+        for steps, solos in zip(together, alone, strict=True)
+        for (_, distribution), solo in zip(steps, solos, strict=True)
+    ]
+    return all(_agree(a, b) for a, b in pairs)
+
+
+def _token(number: int, vocab: int) -> int:
+    """Some token ids, spread over the vocabulary."""
+    return (vocab // 3 + 37 * number) % vocab
+
+
+def _prefilled(model: Any, tokens: list[int]) -> mlxlm.Caches:
+    caches = mlxlm.new_caches(model)
+    model(mx.array([tokens]), cache=caches)
+    mlxlm.evaluate(caches)
+    return caches
+
+
+def _in_batch(
+    model: Any, rows: list[list[int]], started: list[mlxlm.Caches]
+) -> list[list[tuple[int, mx.array]]]:
+    """Each row's drawn tokens with the probabilities ``(vocab,)`` they were drawn from."""
+    batch = mlxlm.Batch(model, set())
+    uids = [
+        batch.join(caches, row[:-1], row[-1], STEPS + 2, _greedy, [])
+        for row, caches in zip(rows, started, strict=True)
+    ]
+    drawn: dict[int, list[tuple[int, mx.array]]] = {uid: [] for uid in uids}
+    while min(map(len, drawn.values())) < STEPS:
+        for step in batch.step():
+            drawn[step.uid].append((step.token, mx.exp(step.logprobs)))
+    batch.close()
+    return [drawn[uid][:STEPS] for uid in uids]
+
+
+def _alone(
+    model: Any, row: list[int], caches: mlxlm.Caches, drawn: list[int]
+) -> list[mx.array]:
+    """The probabilities that the row has alone, fed the same tokens."""
+    probabilities = []
+    for token in [row[-1], *drawn[:-1]]:
+        logits = model(mx.array([[token]]), cache=caches)[0, -1]
+        probabilities.append(mx.softmax(logits.astype(mx.float32)))
+    return probabilities
+
+
+def _agree(a: mx.array, b: mx.array) -> bool:
+    """Within what batching may change by rounding: 1e-3 in float32, 0.05 in half precision."""
+    bound = 1e-3 if a.dtype == mx.float32 else 0.05
+    gap = mx.max(mx.abs(a.astype(mx.float32) - b))
+    return bool((gap < bound).item())
+
+
+def _greedy(logprobs: mx.array) -> mx.array:
+    return mx.argmax(logprobs, axis=-1)
+
+
+def _versions() -> str:
+    return f"mlx {version('mlx')}, mlx-lm {version('mlx-lm')}, {mx.default_device()}"
+
+
+def _remembered(note: Path | None) -> bool | None:
+    try:
+        kept = json.loads(note.read_text()) if note is not None else {}
+        return bool(kept["batchable"]) if kept["versions"] == _versions() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _remember(note: Path | None, batchable: bool) -> None:
+    if note is None:
+        return
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps({"versions": _versions(), "batchable": batchable}))
+    except OSError as error:
+        log.info("the probe's answer is not kept: %s", error)

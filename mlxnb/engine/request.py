@@ -1,0 +1,135 @@
+"""A request: tokens in, events out. Filled in by the engine's thread, read by the one who waits."""
+
+from __future__ import annotations
+
+import queue
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlxnb.cache.live import Live
+from mlxnb.cache.plan import Plan
+from mlxnb.engine.events import Done, Event, Prefill
+from mlxnb.engine.sampling import Processor, Sampler, Sampling
+from mlxnb.records.tokens import WIDTH, pack
+from mlxnb.records.turn import Clock, FinishReason, TurnRecord
+from mlxnb.text.answer import AnswerMachine, Piece
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One prompt on its way to an answer.
+
+    ``reuse=False`` neither looks up nor files. ``prefill_only`` ends when the prompt's KV is
+    there. ``owner`` is the session that continues the KV afterwards. ``cancelled`` may be set by
+    any thread; the engine sees it within one step.
+    """
+
+    model: str
+    prompt: list[int]
+    sampling: Sampling
+    record: TurnRecord
+    machine: AnswerMachine
+    detokenizer: Any
+    end_tokens: frozenset[int]
+    salt: str = ""
+    owner: str | None = None
+    reuse: bool = True
+    prefill_only: bool = False
+    extra_processors: list[Processor] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
+    cancelled: bool = False
+    # the engine's own
+    plan: Plan | None = None
+    live: Live | None = None
+    sampler: Sampler | None = None
+    processors: list[Processor] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
+    cached: int | None = None
+    reasoning_tokens: int = 0
+    setbacks: int = 0
+    ending: FinishReason | None = None
+    error: Exception | None = None
+    done: bool = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and what has been generated."""
+        return self.prompt + self.generated
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be generated."""
+        assert self.sampling.max_tokens is not None
+        return self.sampling.max_tokens - len(self.generated)
+
+    @property
+    def fault(self) -> Exception | None:
+        """What its sampler or a processor of its raised."""
+        wrapped = [self.sampler, *self.processors]
+        return next((w.fault for w in wrapped if w is not None and w.fault is not None), None)
+
+    def fed(self, tokens: list[int]) -> None:
+        """Note that these tokens' KV is now in the live cache."""
+        assert self.live is not None
+        self.live.tokens.extend(pack(tokens))
+
+    def catch_up(self) -> None:
+        """Note that all tokens there are have their KV (a batch feeds a token as it gives it)."""
+        assert self.live is not None
+        beyond = self.live.length - len(self.prompt)
+        rest = self.generated[max(0, beyond) :]
+        self.fed(self.prompt[self.live.length :] + rest)
+        self.record.decode_inputs += len(rest)
+
+    def fail(self, error: Exception) -> None:
+        """End this request with an error at the next occasion."""
+        self.ending, self.error = "error", error
+
+    def progress(self) -> None:
+        """Tell how much of the prompt has its KV."""
+        assert self.live is not None
+        done = min(len(self.live.tokens) // WIDTH, len(self.prompt))
+        self.events.put(Prefill(done, len(self.prompt), self.cached or 0))
+
+    def accept(self, token: int) -> None:
+        """Take a generated token: text goes out, and ``ending`` is set if it was the last."""
+        self.clock.last_token = time.perf_counter()
+        if self.clock.first_token is None:
+            self.clock.first_token = self.clock.last_token
+        self.generated.append(token)
+        if token in self.end_tokens:
+            self.ending = "stop"
+            return
+        self.reasoning_tokens += self.machine.in_reasoning
+        self.detokenizer.add_token(token)
+        self._emit(self.machine.feed(self.detokenizer.last_segment))
+        if self.machine.stop_sequence is not None:
+            self.ending = "stop_sequence"
+        elif self.remaining <= 0:
+            self.ending = "length"
+
+    def _emit(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            self.events.put(piece)
+
+    def close_text(self, reason: FinishReason) -> FinishReason:
+        """Release what text was held back; tool calls that ended the answer name the reason."""
+        if self.machine.stop_sequence is None:
+            self.detokenizer.finalize()
+            self._emit(self.machine.feed(self.detokenizer.last_segment))
+            if self.machine.stop_sequence is not None and reason in ("stop", "length"):
+                reason = "stop_sequence"
+        self._emit(self.machine.finish(cut=reason != "stop"))
+        if reason == "stop" and self.machine.stop_sequence is not None:
+            return "stop_sequence"
+        if reason == "stop" and self.machine.tool_calls:
+            return "tool_calls"
+        return reason
+
+    def finish(self, reason: FinishReason, error: Exception | None) -> None:
+        """Tell the end, once."""
+        assert not self.done, "a request ends once"
+        self.done = True
+        self.events.put(Done(reason, error))

@@ -1,0 +1,123 @@
+"""Every mistake a user can make, as an exception that says what was wrong and what to do.
+
+An invariant of ours is an ``assert``; these are for what comes from outside. The notebook
+turns them into one line, the HTTP routes into a status.
+"""
+
+from __future__ import annotations
+
+
+class MlxnbError(Exception):
+    """Base of all errors that mlxnb raises for its users."""
+
+
+# --- options and names ---------------------------------------------------------------------
+
+
+class InvalidOption(MlxnbError, ValueError):
+    """An option has a value that it cannot have; the message names both."""
+
+
+class NothingLoaded(MlxnbError, LookupError):
+    """A turn was asked for and no model is loaded."""
+
+
+class UnknownSession(MlxnbError, LookupError):
+    """No session of that name."""
+
+
+class SessionExists(MlxnbError, ValueError):
+    """A session of that name exists with other options."""
+
+
+class SessionBusy(MlxnbError, RuntimeError):
+    """The session is answering already; one session does one turn at a time."""
+
+
+class UnknownTurn(MlxnbError, LookupError):
+    """No turn of that id is in the ledger."""
+
+
+class UnknownBlock(MlxnbError, LookupError):
+    """No block of that id is in the prefix cache."""
+
+
+# --- models --------------------------------------------------------------------------------
+
+
+class ModelNotFound(MlxnbError, LookupError):
+    """No such model; the message lists near names."""
+
+
+class ModelBroken(MlxnbError, ValueError):
+    """A model's files are there and cannot be used: truncated, altered, a part missing."""
+
+
+class UnsupportedModel(MlxnbError, ValueError):
+    """An architecture, file type or pre-tokenizer that is not supported; lists what is."""
+
+
+class NetworkUnavailable(MlxnbError, ConnectionError):
+    """A download was needed and the network or the hub could not be reached."""
+
+
+class CacheUnwritable(MlxnbError, OSError):
+    """A cache folder cannot be created or written; the message names it and what to set."""
+
+
+class NotEnoughMemory(MlxnbError, MemoryError):
+    """Estimated before reading: the weights do not fit. ``needed`` and ``available`` in bytes."""
+
+    def __init__(self, message: str, needed: int, available: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.available = available
+
+
+# --- turns ---------------------------------------------------------------------------------
+
+
+class ContextOverflow(MlxnbError, ValueError):
+    """The prompt is longer than the model's context window. Nothing was touched."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        super().__init__(
+            f"the prompt has {tokens:,} tokens and the model's context window {limit:,}; "
+            "shorten it, rewind the session or start a new one"
+        )
+        self.tokens = tokens
+        self.limit = limit
+
+
+class TemplateFailed(MlxnbError, ValueError):
+    """The model's chat template raised; the message is the template's own."""
+
+
+class PendingToolCalls(MlxnbError, ValueError):
+    """The last answer called tools; their results must be sent before anything else."""
+
+
+class UnknownToolCall(MlxnbError, LookupError):
+    """A tool result names a call that is not outstanding."""
+
+
+class QueueFull(MlxnbError, RuntimeError):
+    """As many requests wait for this model as its admission limit allows."""
+
+
+class BudgetExceeded(MlxnbError, MemoryError):
+    """A request's KV does not fit the prefix cache's byte budget, whatever is evicted."""
+
+
+class RequestFailed(MlxnbError, RuntimeError):
+    """A turn ended in an error; ``__cause__`` is the original one, ``turn`` the partial turn."""
+
+    turn: object | None = None
+
+
+class ModelUnloaded(MlxnbError, RuntimeError):
+    """The model was unloaded, or loaded anew under its name, while this request ran."""
+
+
+class EngineDied(MlxnbError, RuntimeError):
+    """The engine's thread died or was stuck while this request ran; it has been restarted."""

@@ -1,0 +1,221 @@
+"""The only door to mlx-lm's internals: KV caches and the batch generator.
+
+What is used here is not mlx-lm's public interface, so ``check()`` looks for it at start-up and
+an upgrade of mlx-lm is this file's work alone. Measured against mlx-lm 0.32.2.
+
+Shapes: a layer's keys are ``(rows, heads, tokens, head_dim)``; ``tokens`` beyond ``offset`` are
+spare capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm import generate as _generate
+from mlx_lm.models import cache as _cache
+
+STEP: int = _cache.KVCache.step
+"""Tokens by which a contiguous cache grows."""
+
+Caches = list[Any]
+Sampler = Callable[[mx.array], mx.array]
+Processor = Callable[[mx.array, mx.array], mx.array]
+
+
+def check() -> None:
+    """Raise ``ImportError`` if this mlx-lm lacks what this module uses."""
+    probe = _generate.GenerationBatch.empty(None, _generate.greedy_sampler)
+    wanted = {
+        "KVCache": (_cache.KVCache(), ("keys", "values", "offset", "step", "trim")),
+        "GenerationBatch": (probe, ("uids", "tokens", "prompt_cache", "_next_tokens")),
+        "BatchGenerator": (
+            _generate.BatchGenerator,
+            ("insert", "next", "remove", "extract_cache", "close"),
+        ),
+        "TokenBuffer": (_cache.TokenBuffer, ("update_and_fetch",)),
+    }
+    for name, (owner, attributes) in wanted.items():
+        for attribute in attributes:
+            if not hasattr(owner, attribute):
+                raise ImportError(
+                    f"this mlx-lm has no {name}.{attribute}; mlxnb works with mlx-lm 0.32 "
+                    "from 0.32.2 on: pip install 'mlx-lm>=0.32.2,<0.33'"
+                )
+
+
+# --- caches of one sequence -------------------------------------------------------------------
+
+
+def new_caches(model: Any) -> Caches:
+    """Empty caches of one sequence, a cache a layer, as the model wants them."""
+    return list(_cache.make_prompt_cache(model))
+
+
+def rewindable(caches: Caches) -> bool:
+    """Whether every layer keeps all its keys, so that any prefix of it can be reused."""
+    return bool(caches) and all(type(c) is _cache.KVCache for c in caches)
+
+
+def kinds(caches: Caches) -> list[str]:
+    """Class names of the layers' caches, each once, in order of appearance."""
+    return list(dict.fromkeys(type(c).__name__ for c in caches))
+
+
+def evaluate(caches: Caches) -> None:
+    """Compute what is pending in the caches."""
+    mx.eval([c.state for c in caches])
+
+
+def nbytes(caches: Caches) -> int:
+    """Bytes that the caches hold, spare capacity included."""
+    return sum(0 if c.empty() else c.nbytes for c in caches)
+
+
+def lengths(caches: Caches) -> set[int]:
+    """The layers' numbers of tokens: one number, if the caches are sound."""
+    return {c.offset for c in caches if hasattr(c, "offset")}
+
+
+def trim(caches: Caches, length: int) -> None:
+    """Forget what lies beyond ``length`` tokens; nothing is copied."""
+    for cache in caches:
+        cache.trim(cache.offset - length)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """Shape of one layer's KV of one token: ``(heads, key_dim)`` and ``(heads, value_dim)``."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+    dtype: mx.Dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one token in this layer."""
+        return self.heads * (self.key_dim + self.value_dim) * int(self.dtype.size)
+
+
+def shapes(caches: Caches) -> list[LayerShape]:
+    """The layers' shapes; the caches hold at least one token."""
+    return [
+        LayerShape(c.keys.shape[1], c.keys.shape[3], c.values.shape[3], c.keys.dtype)
+        for c in caches
+    ]
+
+
+def read(caches: Caches, layer: int, start: int, end: int) -> tuple[mx.array, mx.array]:
+    """Keys and values ``(heads, end - start, dim)`` of one layer, unevaluated."""
+    cache = caches[layer]
+    return cache.keys[0, :, start:end], cache.values[0, :, start:end]
+
+
+def from_arrays(model: Any, layers: Sequence[tuple[mx.array, mx.array]], length: int) -> Caches:
+    """Caches of ``length`` tokens over arrays ``(1, heads, capacity, dim)``, capacity ≥ length."""
+    caches = new_caches(model)
+    for cache, (keys, values) in zip(caches, layers, strict=True):
+        cache.keys, cache.values, cache.offset = keys, values, length
+    return caches
+
+
+def token_buffer(tokens: list[int]) -> Any:
+    """mlx-lm's growing token array: ``update_and_fetch((n,) array) → (all,) array``."""
+    return _cache.TokenBuffer(tokens)
+
+
+# --- several sequences ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """One row's part of a batch step; ``caches`` and ``tokens`` are given when it ended.
+
+    ``logprobs`` is ``(vocab,)``, the distribution that the token was drawn from.
+    """
+
+    uid: int
+    token: int
+    logprobs: mx.array
+    ended: bool
+    caches: Caches | None
+    tokens: list[int] | None
+
+
+class Batch:
+    """Continuous batching over mlx-lm's ``BatchGenerator``: rows join and leave between steps.
+
+    A row is given as its caches, the tokens in them, and one token that is not yet in them.
+    After any exception out of ``step`` the state is void (rows that were not at fault get
+    duplicated tokens): drop the object.
+    """
+
+    def __init__(self, model: Any, end_tokens: set[int], rows: int = 64) -> None:
+        self._generator = _generate.BatchGenerator(
+            model,
+            completion_batch_size=rows,
+            prefill_batch_size=rows,
+            stream=mx.default_stream(mx.default_device()),
+        )
+        self._ends = _generate.StopSequences([(t,) for t in sorted(end_tokens)])
+
+    def join(
+        self,
+        caches: Caches,
+        tokens: list[int],
+        pending: int,
+        max_tokens: int,
+        sampler: Sampler,
+        processors: list[Processor],
+    ) -> int:
+        """Add a row; its KV is copied into the batch at the next step. Returns its uid."""
+        uids: list[int] = self._generator.insert(
+            [[pending]],
+            max_tokens=[max_tokens],
+            caches=[caches],
+            all_tokens=[list(tokens)],
+            samplers=[sampler],
+            logits_processors=[processors],
+            stop_sequences=[self._ends],
+        )
+        return uids[0]
+
+    def step(self) -> list[RowStep]:
+        """One decode step of all rows; a row that has just joined gives its first token next time."""
+        _, generated = self._generator.next()
+        return [
+            RowStep(
+                r.uid,
+                r.token,
+                r.logprobs,
+                r.finish_reason is not None,
+                r.prompt_cache,
+                r.all_tokens,
+            )
+            for r in generated
+        ]
+
+    def leave(self, uid: int) -> tuple[Caches, list[int], int | None]:
+        """Take a row out: its caches, the tokens in them, and its next token if it has one."""
+        pending = self._pending(uid)
+        taken = self._generator.remove([uid], return_prompt_caches=True)
+        caches, tokens = taken[uid]
+        return caches, list(tokens), pending
+
+    def copy(self, uid: int) -> tuple[Caches, list[int]]:
+        """A copy of a row's caches and the tokens in them; the row stays."""
+        caches, tokens = self._generator.extract_cache([uid])[uid]
+        return caches, list(tokens)
+
+    def _pending(self, uid: int) -> int | None:
+        generation = self._generator._generation_batch
+        if uid not in generation.uids:
+            return None
+        return int(generation._next_tokens[generation.uids.index(uid)].item())
+
+    def close(self) -> None:
+        """Give back what the generator set."""
+        self._generator.close()

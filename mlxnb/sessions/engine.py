@@ -1,0 +1,141 @@
+"""The interface of an engine, as users and all three doors see it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mlxnb.models.info import ModelInfo
+    from mlxnb.records.explain import Explanation
+    from mlxnb.records.turn import Turn
+    from mlxnb.sessions.session import Session
+
+Progress = Callable[[int, int], None]
+
+
+class Engine(ABC):
+    """Loads models, holds sessions, and shows what every turn did as data frames."""
+
+    @abstractmethod
+    def load(
+        self, name: str | Path, adapter: str | Path | None = None, progress: bool = True
+    ) -> ModelInfo:
+        """Load a model: ``demo``, a folder, a ``.gguf`` file or a Hub id; at once if it is loaded.
+
+        Parameters
+        ----------
+        name
+            A local folder's path is also its name.
+        adapter
+            A folder of mlx-lm adapters.
+        progress
+            Show progress bars.
+
+        Raises
+        ------
+        ModelNotFound, ModelBroken, UnsupportedModel, NotEnoughMemory, NetworkUnavailable
+            Nothing has changed then.
+        """
+
+    @abstractmethod
+    def unload(self, name: str) -> None:
+        """Give a model's memory back, its KV included.
+
+        Raises
+        ------
+        NothingLoaded
+            No such model is loaded.
+        """
+
+    @abstractmethod
+    def session(
+        self,
+        model: str | None = None,
+        system: str | None = None,
+        name: str | None = None,
+        tools: list[Any] | None = None,
+        **options: Any,
+    ) -> Session:
+        """A conversation; the one of that name if there is one and the options agree.
+
+        Parameters
+        ----------
+        model
+            A loaded model; None: the one loaded last.
+        system
+            The system text.
+        name
+            None: one is made up.
+        tools
+            Tool definitions as the OpenAI API has them.
+        **options
+            Sampling (see `Session.send`), ``history="exact" | "template"``, ``reuse``,
+            ``cache_salt``, ``thinking``.
+
+        Raises
+        ------
+        SessionExists
+            A session of that name has other options.
+        NothingLoaded
+            The model is not loaded.
+        InvalidOption
+            An option is unknown or out of range.
+        """
+
+    @abstractmethod
+    def turns(self, wide: bool = False) -> pd.DataFrame:
+        """All turns, a row each, in order of start."""
+
+    @abstractmethod
+    def prefix_cache(self) -> pd.DataFrame:
+        """What the prefix cache holds, a row a block or hot cache."""
+
+    @abstractmethod
+    def sessions(self) -> pd.DataFrame:
+        """The sessions, a row each."""
+
+    @abstractmethod
+    def models(self) -> pd.DataFrame:
+        """The models that are here, a row each."""
+
+    @abstractmethod
+    def explain(self, turn: Turn | str | None = None, show_text: bool = True) -> Explanation:
+        """What a turn (None: the last) reused, and why not more.
+
+        Raises
+        ------
+        UnknownTurn
+            No such turn is kept.
+        """
+
+    @abstractmethod
+    def warm(self, what: str | Session, model: str | None = None) -> Turn:
+        """Compute the KV of a system text, or of a session's history, ahead of use."""
+
+    @abstractmethod
+    def pin(self, block_id: str, pinned: bool = True) -> None:
+        """Keep a block of the prefix cache (with all before it), or let it go again.
+
+        Raises
+        ------
+        UnknownBlock
+            Nothing has that id.
+        """
+
+    @property
+    @abstractmethod
+    def budget(self) -> int:
+        """Bytes that the prefix cache may take; can be set."""
+
+    @budget.setter
+    @abstractmethod
+    def budget(self, value: int) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the engine; running turns fail."""

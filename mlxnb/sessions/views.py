@@ -1,0 +1,195 @@
+"""What the engine holds, as rows for frames, and ended requests as turns."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from mlxnb.cache.index import Block
+from mlxnb.cache.live import Live
+from mlxnb.cache.plan import Plan
+from mlxnb.cache.pool import SLAB
+from mlxnb.cache.space import Space
+from mlxnb.engine.core import Core
+from mlxnb.engine.request import Request
+from mlxnb.engine.runtime import Runtime
+from mlxnb.models.discover import discover
+from mlxnb.models.info import ModelInfo
+from mlxnb.records.block_row import BlockRow
+from mlxnb.records.session_row import SessionRow
+from mlxnb.records.tokens import common_prefix, pack, unpack
+from mlxnb.records.turn import CacheStatus, FinishReason, Turn, TurnRecord, Usage
+from mlxnb.sessions.session import Session
+
+PREVIEW = 40
+"""Characters of a block's text that its row shows."""
+
+Decode = Callable[[Sequence[int]], str]
+
+
+# --- turns ------------------------------------------------------------------------------------
+
+
+def fill(record: TurnRecord, request: Request, reason: FinishReason, ended: float) -> None:
+    """Write into a turn's row what became of its request."""
+    record.usage = Usage(
+        prompt_tokens=len(request.prompt),
+        cached_tokens=request.cached or 0,
+        output_tokens=len(request.generated),
+        reasoning_tokens=request.reasoning_tokens,
+    )
+    record.timing = request.clock.timing(ended)
+    record.cache = _status(request.plan, request.cached or 0)
+    record.finish_reason = reason
+    record.output = array("I", request.generated)
+    if request.error is not None:
+        record.error = f"{type(request.error).__name__}: {request.error}"
+
+
+def _status(plan: Plan | None, cached: int) -> CacheStatus:
+    if not cached or plan is None:
+        return "fresh"
+    return "hit" if plan.own else "prefix_hit"
+
+
+def turn_of(request: Request) -> Turn:
+    """An ended request as the user sees it."""
+    record, machine = request.record, request.machine
+    return Turn(
+        id=record.turn_id,
+        text=machine.text,
+        reasoning=machine.reasoning,
+        tool_calls=list(machine.tool_calls),
+        finish_reason=record.finish_reason,
+        stop_sequence=machine.stop_sequence,
+        usage=record.usage,
+        timing=record.timing,
+        tokens=list(request.generated),
+        model=record.model,
+        session=record.session,
+        error=record.error,
+    )
+
+
+# --- the prefix cache -------------------------------------------------------------------------
+
+
+def block_rows(core: Core) -> Iterator[BlockRow]:
+    """A row a hot cache and a block, those of a model together."""
+    with core.store.lock:
+        for space in core.store.spaces():
+            runtime = next((r for r in core.runtimes() if r.key == space.key), None)
+            if runtime is not None:
+                decode = runtime.tokenizer.decode
+                yield from [_hot_row(h, space, runtime, decode) for h in space.lives]
+                blocks = sorted(space.blocks.values(), key=lambda b: (b.start, b.id))
+                yield from [_kv_row(b, space, runtime, decode) for b in blocks]
+
+
+def _hot_row(live: Live, space: Space, runtime: Runtime, decode: Decode) -> BlockRow:
+    return BlockRow(
+        block_id=live.id,
+        parent_id=None,
+        model=runtime.info.name,
+        kind="hot",
+        start=0,
+        tokens=live.length,
+        refs=live.pins + live.running,
+        hits=live.hits,
+        bytes=live.reserved,
+        tier="memory",
+        last_used=_instant(live.last_used),
+        pinned=live.pinned,
+        preview=_preview(bytes(live.tokens), decode),
+    )
+
+
+def _kv_row(block: Block, space: Space, runtime: Runtime, decode: Decode) -> BlockRow:
+    parent = block.parent
+    return BlockRow(
+        block_id=block.id,
+        parent_id=parent.id if parent is not None and parent.parent is not None else None,
+        model=runtime.info.name,
+        kind="kv",
+        start=block.start,
+        tokens=block.length,
+        refs=block.refs,
+        hits=block.hits,
+        bytes=space.pool.slab_bytes // SLAB,
+        tier="memory",
+        last_used=_instant(block.last_used),
+        pinned=block.pinned,
+        preview=_preview(block.tokens, decode),
+    )
+
+
+def _preview(tokens: bytes, decode: Decode) -> str:
+    text = decode(unpack(tokens[: 4 * PREVIEW]))
+    return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
+
+
+def _instant(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+
+# --- sessions and models ----------------------------------------------------------------------
+
+
+def session_rows(core: Core, sessions: Iterable[Session]) -> Iterator[SessionRow]:
+    """A row a session; ``cached_tokens`` is what its next turn would reuse now."""
+    for session in sessions:
+        tokens = session.tokens
+        hot, cached = _held(core, session, pack(tokens))
+        yield SessionRow(
+            name=session.name,
+            model=session.model,
+            turns=session.turns,
+            tokens=len(tokens),
+            cached_tokens=cached,
+            hot=hot,
+            history=session.options.history,
+            forked_from=session.forked_from,
+            created_at=session.created_at,
+            last_used=session.last_used,
+        )
+
+
+def _held(core: Core, session: Session, packed: bytes) -> tuple[bool, int]:
+    """Whether a session's hot cache is there, and how many of its tokens have their KV."""
+    runtime = next((r for r in core.runtimes() if r.info.name == session.model), None)
+    if runtime is None or not packed:
+        return False, 0
+    with core.store.lock:
+        root = core.store.index.root(runtime.key, session.options.cache_salt)
+        cached = core.store.index.match(root, packed, len(packed) // 4).length
+        lives = [h for h in core.store.space(runtime.key).lives if h.root is root]
+        shared = [common_prefix(bytes(h.tokens), packed) for h in lives]
+    return any(h.owner == session.name for h in lives), max([cached, *shared])
+
+
+def model_info(runtime: Runtime) -> ModelInfo:
+    """Facts about a loaded model, with what was tried out on it."""
+    return dataclasses.replace(
+        runtime.info,
+        loaded=True,
+        batchable=runtime.batchable,
+        reuse="prefix" if runtime.rewindable else "none",
+    )
+
+
+def all_models(core: Core) -> list[ModelInfo]:
+    """The loaded models, and what else is on this machine."""
+    loaded = [model_info(runtime) for runtime in core.runtimes()]
+    names = {info.name for info in loaded}
+    return loaded + [info for info in discover() if info.name not in names]
+
+
+def decoder(core: Core, fingerprint: str) -> Decode:
+    """Token ids → text for a turn of that model; ids in brackets if it is not loaded any more."""
+    for runtime in core.runtimes():
+        if runtime.key == fingerprint:
+            decode: Decode = runtime.tokenizer.decode
+            return decode
+    return lambda tokens: " ".join(f"[{token}]" for token in tokens)
