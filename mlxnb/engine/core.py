@@ -101,13 +101,20 @@ class Core:
             if progress is not None:
                 progress(done, total)
 
-        loaded = build(source, between)
+        return self._install(source.name, build(source, between))
+
+    def install(self, name: str, loaded: LoadedModel) -> Runtime:
+        """Take in a model that was built elsewhere (by a bench or a test), as ``load`` does."""
+        return self.owner.call(lambda: self._install(name, loaded))
+
+    def _install(self, name: str, loaded: LoadedModel) -> Runtime:
+        lanes = self._lanes
         runtime, layers = self._examined(loaded)
-        if source.name in self._lanes:
-            self._unload(source.name)
+        if name in lanes:
+            self._unload(name)
         self.store.register(runtime.key, runtime.model, layers)
-        self._lanes[source.name] = Lane(
-            runtime, self.store, self._on_end, elsewhere=lambda: any(s.running for s in lanes.values())
+        lanes[name] = Lane(
+            runtime, self.store, self._on_end, lambda: any(s.running for s in lanes.values())
         )
         self._set_budget()
         return runtime
