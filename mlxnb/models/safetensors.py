@@ -6,11 +6,14 @@ A file is an 8-byte little-endian header length, that many bytes of JSON (name â
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mlxnb.errors import ModelBroken
 
@@ -114,9 +117,19 @@ def create(path: Path, tensors: dict[str, tuple[str, tuple[int, ...]]]) -> dict[
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + offset)
+        file.flush()
+        _reserve(file, 8 + len(text) + offset)
     data = np.memmap(path, np.uint8, "r+", offset=8 + len(text), shape=(offset,))
     return {name: _view(data, header[name]) for name in tensors}
+
+
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Claim the space now: on a full disk, writing to a mapped file would end the process."""
+    if shutil.disk_usage(os.path.dirname(os.path.abspath(file.name))).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    file.truncate(size)
 
 
 def _view(data: Any, entry: dict[str, Any]) -> Any:

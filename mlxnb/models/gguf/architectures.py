@@ -6,42 +6,36 @@ Three architectures: llama (whose converter permutes the rows of q and k), qwen2
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
 from mlxnb.errors import ModelBroken, UnsupportedModel
 from mlxnb.models.gguf.reader import GGUF
+from mlxnb.models.gguf.rope import rope_scaling, shortest
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-_WHOLE = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
+_WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 _IN_BLOCK = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
     "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
-_ROPE_FACTORS = "rope_freqs.weight"
+_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+ROPE_FACTORS = "rope_freqs.weight"
 
 
 def check_architecture(file: GGUF) -> None:
-    """Refuse what is not one of the three, or is a mixture of experts.
+    """Refuse what is not one of the three, a mixture of experts, or a part of a split file.
 
     Raises
     ------
@@ -57,6 +51,11 @@ def check_architecture(file: GGUF) -> None:
         raise UnsupportedModel(
             f"{file.path}: a mixture of experts is not supported; supported: dense {known}"
         )
+    if file.metadata.get("split.count", 1) > 1:
+        raise UnsupportedModel(
+            f"{file.path} is one of {file.metadata['split.count']} parts of a model; "
+            "merge them first: llama-gguf-split --merge"
+        )
 
 
 def mlx_names(file: GGUF) -> dict[str, str]:
@@ -64,20 +63,45 @@ def mlx_names(file: GGUF) -> dict[str, str]:
 
     Raises
     ------
+    ModelBroken
+        A tensor that the architecture needs is missing.
     UnsupportedModel
-        The file holds a tensor that these architectures do not have.
+        The file holds one that the architecture does not have.
     """
-    return {name: _mlx_name(file, name) for name in file.tensors if name != _ROPE_FACTORS}
+    found = _tensors(file)
+    missing = sorted(found.keys() - file.tensors.keys())
+    if missing:
+        raise ModelBroken(f"{file.path} lacks the tensor {missing[0]}")
+    unknown = sorted(file.tensors.keys() - found.keys() - {ROPE_FACTORS})
+    if unknown:
+        raise UnsupportedModel(
+            f"{file.path}: tensor {unknown[0]} is unknown in a {file.architecture} model"
+        )
+    return found
 
 
-def _mlx_name(file: GGUF, name: str) -> str:
-    stem, _, kind = name.rpartition(".")
-    if stem in _WHOLE and kind == "weight":
-        return f"{_WHOLE[stem]}.weight"
-    match = _BLOCK.fullmatch(name)
-    if match and match[2] in _IN_BLOCK:
-        return f"model.layers.{match[1]}.{_IN_BLOCK[match[2]]}.{match[3]}"
-    raise UnsupportedModel(f"{file.path}: tensor {name} is unknown in a {file.architecture} model")
+def _tensors(file: GGUF) -> dict[str, str]:
+    """All tensors of the architecture, with what is optional as the file has it."""
+    found = {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in _WHOLE.items()}
+    if "output.weight" in file.tensors:
+        found["output.weight"] = "lm_head.weight"
+    parts = {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in _IN_BLOCK.items()}
+    if file.architecture == "qwen3":
+        parts |= {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in _NORMS.items()}
+    for name in _biased(file):
+        parts[f"{name}.bias"] = f"{_IN_BLOCK[name]}.bias"
+    for block in range(int(file.required("block_count"))):
+        found |= {f"blk.{block}.{a}": f"model.layers.{block}.{b}" for a, b in parts.items()}
+    return found
+
+
+def _biased(file: GGUF) -> tuple[str, ...]:
+    """Projections that have a bias: qwen2's always, llama's where the file has one."""
+    if file.architecture == "qwen2":
+        return ("attn_q", "attn_k", "attn_v")
+    if file.architecture == "llama" and "blk.0.attn_q.bias" in file.tensors:
+        return ("attn_q", "attn_k", "attn_v", "attn_output")
+    return ()
 
 
 def permuted_heads(file: GGUF, name: str) -> int | None:
@@ -125,18 +149,18 @@ def config(file: GGUF, ends: list[int], rope_factors: list[float] | None) -> dic
         "num_attention_heads": heads,
         "num_key_value_heads": key_heads(file),
         "head_dim": _head_size(file, hidden, heads),
-        "rms_norm_eps": float(file.required("attention.layer_norm_rms_epsilon")),
+        "rms_norm_eps": shortest(file.required("attention.layer_norm_rms_epsilon")),
         "vocab_size": _vocabulary_size(file),
         "max_position_embeddings": int(file.required("context_length")),
-        "rope_theta": float(file.setting("rope.freq_base", 10000.0)),
+        "rope_theta": shortest(file.setting("rope.freq_base", 10000.0)),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "hidden_act": "silu",
     }
     if ends:
         found["eos_token_id"] = ends if len(ends) > 1 else ends[0]
-    if "blk.0.attn_q.bias" in file.tensors and file.architecture == "llama":
+    if file.architecture == "llama" and _biased(file):
         found["attention_bias"] = True
-    scaling = _rope_scaling(file, rope_factors)
+    scaling = rope_scaling(file, rope_factors)
     return {**found, "rope_scaling": scaling} if scaling else found
 
 
@@ -159,56 +183,3 @@ def _head_size(file: GGUF, hidden: int, heads: int) -> int:
     if file.architecture == "qwen2" and size * heads != hidden:
         raise UnsupportedModel(f"{file.path}: qwen2 with heads of {size} is not supported")
     return size
-
-
-def _rope_scaling(file: GGUF, factors: list[float] | None) -> dict[str, Any] | None:
-    kind = file.setting("rope.scaling.type", "none")
-    factor = float(file.setting("rope.scaling.factor", 0.0))
-    if factors is not None:
-        return _llama3_scaling(file, factors)
-    if kind == "none" or factor in (0.0, 1.0):
-        return None
-    if kind == "linear":
-        return {"rope_type": "linear", "factor": factor}
-    original = file.setting("rope.scaling.original_context_length")
-    if kind == "yarn" and original:
-        return {
-            "rope_type": "yarn",
-            "factor": factor,
-            "original_max_position_embeddings": int(original),
-        }
-    raise UnsupportedModel(
-        f"{file.path}: rope scaling {kind!r} is not supported; "
-        "supported: none, linear, yarn, llama3"
-    )
-
-
-def _llama3_scaling(file: GGUF, factors: list[float]) -> dict[str, Any]:
-    """Llama 3's scaling, whose parameters a file keeps only as the factors they give."""
-    base = float(file.setting("rope.freq_base", 10000.0))
-    scaling = {
-        "rope_type": "llama3",
-        "factor": float(round(max(factors), 3)),
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
-    expected = _llama3_factors(base, 2 * len(factors), scaling)
-    if any(abs(one - other) > 1e-3 * other for one, other in zip(factors, expected, strict=True)):
-        raise UnsupportedModel(
-            f"{file.path}: its rotary factors are not those of Llama 3's scaling, "
-            "the only ones supported"
-        )
-    return scaling
-
-
-def _llama3_factors(base: float, size: int, scaling: dict[str, Any]) -> list[float]:
-    old, factor = scaling["original_max_position_embeddings"], scaling["factor"]
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    found = []
-    for at in range(0, size, 2):
-        wavelength = 2 * math.pi * base ** (at / size)
-        smooth = (old / wavelength - low) / (high - low)
-        smooth = min(1.0, max(0.0, smooth))
-        found.append(1 / ((1 - smooth) / factor + smooth))
-    return found

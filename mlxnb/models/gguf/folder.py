@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mlxnb.errors import ModelNotFound
+from mlxnb.errors import MlxnbError, ModelBroken, ModelNotFound
 from mlxnb.models import imported
 from mlxnb.models.cachedir import cache_dir
-from mlxnb.models.gguf.architectures import check_architecture, config
-from mlxnb.models.gguf.reader import read
+from mlxnb.models.gguf.architectures import ROPE_FACTORS, check_architecture, config
+from mlxnb.models.gguf.reader import GGUF, read
 from mlxnb.models.gguf.tokenizer import Vocabulary, write_tokenizer
 from mlxnb.models.gguf.weights import floats, quantization, write_weights
 
@@ -52,13 +52,28 @@ def import_gguf(path: Path, progress: bool = True) -> Path:
 
 
 def convert(path: Path, folder: Path, progress: bool = True) -> None:
-    """Write the contents of the .gguf file ``path`` into the empty ``folder``."""
+    """Write the contents of the .gguf file ``path`` into the empty ``folder``.
+
+    Raises
+    ------
+    ModelBroken, UnsupportedModel
+        As :func:`import_gguf`.
+    """
+    file = read(path)
+    try:
+        _convert(file, folder, progress)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        if isinstance(error, MlxnbError):
+            raise
+        raise ModelBroken(f"{path} has metadata that makes no sense: {error}") from error
+
+
+def _convert(file: GGUF, folder: Path, progress: bool) -> None:
     from tqdm.auto import tqdm
 
-    file = read(path)
     check_architecture(file)
     write_tokenizer(file, folder)
-    settings = config(file, Vocabulary(file).ends(), floats(file, "rope_freqs.weight"))
+    settings = config(file, Vocabulary(file).ends(), floats(file, ROPE_FACTORS))
     packed = quantization(file)
     if packed:
         settings["quantization"] = settings["quantization_config"] = packed
@@ -66,6 +81,10 @@ def convert(path: Path, folder: Path, progress: bool = True) -> None:
     total = sum(tensor.nbytes for tensor in file.tensors.values())
     bar: Any
     with tqdm(
-        total=total, unit="B", unit_scale=True, desc=f"Importing {path.name}", disable=not progress
+        total=total,
+        unit="B",
+        unit_scale=True,
+        desc=f"Importing {file.path.name}",
+        disable=not progress,
     ) as bar:
         write_weights(file, folder, bar.update)

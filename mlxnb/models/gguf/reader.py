@@ -108,8 +108,10 @@ class _Cursor:
 
     def array(self) -> list[Any]:
         kind = self.scalar("I")
+        if kind == _STRING:
+            return [self.string() for _ in range(self.count(8))]
         if kind not in _SCALARS:
-            return [self.value(kind) for _ in range(self.count(8))]
+            raise ValueError(f"unknown array type {kind}")
         code = _SCALARS[kind]
         length = self.count(struct.calcsize("<" + code))
         values = struct.unpack_from(f"<{length}{code}", self.data, self.at)
@@ -133,7 +135,7 @@ def _parse(path: Path, cursor: _Cursor) -> GGUF:
         key = cursor.string()
         metadata[key] = cursor.value(cursor.scalar("I"))
     raw = [_tensor_entry(cursor) for _ in range(tensor_count)]
-    alignment = int(metadata.get("general.alignment", 32))
+    alignment = int(metadata.get("general.alignment", 32)) or 1
     base = -(-cursor.at // alignment) * alignment
     tensors = {entry[0]: _tensor(path, base, *entry) for entry in raw}
     end = max((tensor.start + tensor.nbytes for tensor in tensors.values()), default=0)
