@@ -9,13 +9,16 @@ spare capacity.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm import generate as _generate
 from mlx_lm.models import cache as _cache
+
+# the package's attribute of that name is a function
+_generate: Any = importlib.import_module("mlx_lm.generate")
 
 STEP: int = _cache.KVCache.step
 """Tokens by which a contiguous cache grows."""
