@@ -133,7 +133,7 @@ def _import_dtype(source: ModelSource) -> Any:
 
     if read_manifest(source.path) is None:
         return None
-    return getattr(mx, read_config(source.path).get("dtype", "float16"))
+    return getattr(mx, read_config(source.path)["dtype"])
 
 
 def _evaluate(model: Any, progress: Progress) -> None:

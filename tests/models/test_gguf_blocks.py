@@ -10,19 +10,9 @@ from gguf import GGMLQuantizationType as Type
 
 from mlxnb.models.gguf.blocks import BY_NAME, FORMATS, GROUP, to_affine, to_float
 
+from .tiny import random_rows
+
 QUANTIZED = [block for block in FORMATS.values() if block.bits]
-
-
-def random_rows(name: str, rows: int = 8, width: int = 512) -> np.ndarray:
-    """Random bytes of a format, with scales that are sane numbers."""
-    block = BY_NAME[name]
-    random = np.random.default_rng(0)
-    blocks = random.integers(0, 256, (rows, width // block.elements, block.nbytes), np.uint8)
-    halves = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
-    for at in halves.get(name, (0,)):
-        scales = random.uniform(-0.1, 0.1, blocks.shape[:2]).astype("<f2")
-        blocks[..., at : at + 2] = scales[..., None].view(np.uint8)
-    return blocks.reshape(rows, -1)
 
 
 @pytest.mark.parametrize("block", QUANTIZED, ids=lambda block: block.name)

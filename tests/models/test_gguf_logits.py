@@ -11,11 +11,12 @@ from gguf import GGMLQuantizationType as Type
 from mlx.utils import tree_unflatten
 from tokenizers import Tokenizer
 
+from mlxnb.models.folder import read_config
 from mlxnb.models.gguf import weights as import_weights
 from mlxnb.models.load import build
 from mlxnb.models.resolve import resolve
 
-from .tiny import config_of, random_model, weights_of, write_gguf
+from .tiny import config_of, random_model, random_rows, weights_of, write_gguf
 
 TOKENS = mx.array([[1, 70, 5, 300, 12, 9, 9, 41, 260, 3]])
 ARCHITECTURES = ["llama", "qwen2", "qwen3"]
@@ -93,6 +94,37 @@ def test_quantized_logits_are_those_of_the_rounded_weights(
     # biases of 4 bits are rounded to halves, 2**-11 of a scale's eightfold
     assert difference(found, np.array(rounded(config, model, kind)(TOKENS))) < 2e-3
     assert difference(found, np.array(model(TOKENS))) > 2e-3
+
+
+def test_a_mix_of_k_quants_is_what_ggml_dequantizes(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = config_of("llama", tokenizer.get_vocab_size(), hidden_size=256, intermediate_size=512)
+    model = random_model(config)
+    weights, raw = weights_of(model), {}
+    kinds = {"v_proj": Type.Q6_K, "lm_head": Type.Q6_K, "down_proj": Type.Q5_K}
+    for number, (name, value) in enumerate(weights.items()):
+        if value.ndim > 1:
+            kind = kinds.get(name.split(".")[-2], Type.Q4_K)
+            raw[name] = (random_rows(kind.name, *value.shape, seed=number), kind)
+            weights[name] = gguf.quants.dequantize(*raw[name])
+    model.update(tree_unflatten([(name, mx.array(value)) for name, value in weights.items()]))
+    path = write_gguf(tmp_path / "mix.gguf", config, weights, tokenizer, raw=raw)
+    loaded = build(resolve(path, progress=False))
+    assert difference(np.array(loaded.model(TOKENS)), np.array(model(TOKENS))) < 1e-2
+    assert loaded.model.layers[0].self_attn.q_proj.bits == 4
+    assert loaded.model.layers[0].mlp.down_proj.bits == 5
+    assert loaded.info.quantization == "4-bit g32"
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [(Type.F32, "float32"), (Type.BF16, "bfloat16"), (Type.Q8_0, "float16")]
+)
+def test_the_config_names_the_dtype_of_activations(
+    kind: Type, dtype: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    config = config_of("qwen2", tokenizer.get_vocab_size())
+    weights = weights_of(random_model(config))
+    path = write_gguf(tmp_path / "tiny.gguf", config, weights, tokenizer, quantized=kind)
+    assert read_config(resolve(path, progress=False).path)["dtype"] == dtype
 
 
 def test_llamas_biases_are_turned_with_their_rows(tokenizer: Tokenizer, tmp_path: Path) -> None:

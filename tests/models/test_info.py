@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from mlxnb.errors import InvalidOption, ModelNotFound
 from mlxnb.models.discover import discover
 from mlxnb.models.fingerprint import fingerprint
+from mlxnb.models.generation import generation_defaults
 from mlxnb.models.info import ModelInfo, describe
 from mlxnb.models.manage import pull, remove
 from mlxnb.models.resolve import resolve
-from mlxnb.models.sampling import generation_defaults
 
 from .tiny import config_of, random_model, save_folder, weights_of, write_gguf
 

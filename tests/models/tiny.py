@@ -140,8 +140,12 @@ def write_gguf(
     pre: str = "smollm",
     quantized: Type = Type.F32,
     extra: dict[str, Any] | None = None,
+    raw: dict[str, tuple[np.ndarray[Any, Any], Type]] | None = None,
 ) -> Path:
-    """Write a GGUF file: matrices as ``quantized``, the rest float32, q and k of llama permuted."""
+    """Write a GGUF file: matrices as ``quantized``, the rest float32, q and k of llama permuted.
+
+    ``raw``: tensors that are written as these bytes, (rows, bytes of a row).
+    """
     architecture = config["model_type"]
     writer = gguf.GGUFWriter(path, architecture)
     _write_settings(writer, config)
@@ -149,16 +153,29 @@ def write_gguf(
     for key, value in (extra or {}).items():
         writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
     for name, data in weights.items():
-        if architecture == "llama":
-            data = _permuted(name, data, config)
         kind = quantized if data.ndim > 1 else Type.F32
         packed = gguf.quants.quantize(np.ascontiguousarray(data), kind)
+        packed, kind = (raw or {}).get(name, (packed, kind))
+        if architecture == "llama":
+            packed = np.ascontiguousarray(_permuted(name, packed, config))
         writer.add_tensor(gguf_name(name), packed, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def random_rows(name: str, rows: int = 8, width: int = 512, seed: int = 0) -> Any:
+    """Random bytes of a GGML format, (rows, bytes of a row), with scales that are sane numbers."""
+    elements, nbytes = gguf.GGML_QUANT_SIZES[Type[name]]
+    random = np.random.default_rng(seed)
+    blocks = random.integers(0, 256, (rows, width // elements, nbytes), np.uint8)
+    halves = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+    for at in halves.get(name, (0,)):
+        scales = random.uniform(-1e-2, 1e-2, blocks.shape[:2]).astype("<f2")
+        blocks[..., at : at + 2] = scales[..., None].view(np.uint8)
+    return blocks.reshape(rows, -1)
 
 
 def gguf_name(name: str) -> str:

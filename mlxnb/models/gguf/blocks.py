@@ -142,8 +142,9 @@ def _q6_k(blocks: Bytes) -> Floats:
     shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
     high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts & 3) << 4
     values = (low | high).astype(np.float32) - 32
-    scales: Floats = blocks[:, 192:208].view(np.int8) * _half(blocks, 208)
-    return values.reshape(-1, 16, 16) * scales[:, :, None]
+    scales = blocks[:, 192:208].view(np.int8) * _half(blocks, 208)
+    weights: Floats = values.reshape(-1, 16, 16) * scales[:, :, None]
+    return weights
 
 
 FORMATS: dict[int, Format] = {

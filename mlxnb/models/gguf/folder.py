@@ -13,7 +13,7 @@ from mlxnb.models.cachedir import cache_dir
 from mlxnb.models.gguf.architectures import ROPE_FACTORS, check_architecture, config
 from mlxnb.models.gguf.reader import GGUF, read
 from mlxnb.models.gguf.tokenizer import Vocabulary, write_tokenizer
-from mlxnb.models.gguf.weights import floats, quantization, write_weights
+from mlxnb.models.gguf.weights import activation_dtype, floats, quantization, write_weights
 
 
 def gguf_folder(path: Path) -> Path:
@@ -74,6 +74,7 @@ def _convert(file: GGUF, folder: Path, progress: bool) -> None:
     check_architecture(file)
     write_tokenizer(file, folder)
     settings = config(file, Vocabulary(file).ends(), floats(file, ROPE_FACTORS))
+    settings["dtype"] = activation_dtype(file)
     packed = quantization(file)
     if packed:
         settings["quantization"] = settings["quantization_config"] = packed

@@ -52,6 +52,13 @@ def quantization(file: GGUF) -> dict[str, Any] | None:
     return {"group_size": GROUP, "bits": usual, "mode": "affine", **differing}
 
 
+def activation_dtype(file: GGUF) -> str:
+    """The dtype that the commonest of the matrices asks for; norms are float32 in every file."""
+    formats = [tensor.format for tensor in file.tensors.values() if len(tensor.shape) > 1]
+    ((usual, _),) = Counter(BY_NAME[name].dtype for name in formats).most_common(1)
+    return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[usual]
+
+
 def floats(file: GGUF, name: str) -> list[float] | None:
     """A small float32 tensor's values, None where the file has no such tensor."""
     info = file.tensors.get(name)
