@@ -162,10 +162,13 @@ def test_stretched_positions_are_kept(
     assert difference(imported_logits(path), np.array(model(TOKENS))) < 1e-5
 
 
-def test_llama_3s_rotary_factors_become_its_scaling(tokenizer: Tokenizer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_llama_3s_rotary_factors_become_its_scaling(
+    factor: float, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     scaling = {
         "rope_type": "llama3",
-        "factor": 8.0,
+        "factor": factor,
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,

@@ -14,7 +14,7 @@ from mlxnb.models.gguf.tokenizer import write_tokenizer
 from mlxnb.models.load import load_tokenizer
 from mlxnb.models.source import ModelSource
 
-from .tiny import TEMPLATE, TEXTS, byte_level, config_of, write_gguf
+from .tiny import CORPUS, TEMPLATE, TEXTS, byte_level, config_of, write_gguf
 
 PRE_TOKENIZERS = ["gpt-2", "smollm", "qwen2", "llama-bpe"]
 
@@ -66,6 +66,16 @@ def test_pre_tokenizers_differ_so_that_a_wrong_one_would_show(tmp_path: Path) ->
     found = imported(tmp_path, original, "gpt-2")
     texts = [text for text in TEXTS if ids(found, text) != original.encode(text).ids]
     assert texts
+
+
+def test_llama_3_keeps_a_word_whole_that_no_merge_makes(tmp_path: Path) -> None:
+    content = json.loads(byte_level("llama-bpe").to_str())
+    word = max(content["model"]["vocab"], key=len)
+    content["model"]["merges"] = content["model"]["merges"][:20]
+    original = Tokenizer.from_str(json.dumps(content))
+    found = imported(tmp_path, original, "llama-bpe")
+    assert found.convert_ids_to_tokens(ids(found, word.replace("Ġ", " "))) == [word]
+    assert ids(found, CORPUS[0]) == original.encode(CORPUS[0]).ids
 
 
 def test_control_tokens_are_one_id_each(pair: Any) -> None:

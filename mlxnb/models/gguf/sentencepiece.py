@@ -13,7 +13,7 @@ from mlxnb.models.gguf.reader import GGUF
 from mlxnb.models.gguf.tokenizer import Vocabulary, start_token
 
 _SPACE = "\u2581"
-_NORMAL, _UNKNOWN, _USER_DEFINED, _BYTE = 1, 2, 4, 6
+_NORMAL, _UNKNOWN, _BYTE = 1, 2, 6
 
 
 def sentencepiece(file: GGUF, vocabulary: Vocabulary) -> Any:

@@ -11,7 +11,8 @@ from mlxnb.errors import ModelBroken, UnsupportedModel
 from mlxnb.models.gguf.pretokenizers import pre_tokenizer
 from mlxnb.models.gguf.reader import GGUF
 
-_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
+"""Token types of ``tokenizer.ggml.token_type``."""
 _PADDING = re.compile(r"\[PAD\d+\]")
 _END_NAMES = {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"}
 """Control tokens that end an answer, whatever the metadata name as end token: llama.cpp's rule."""
