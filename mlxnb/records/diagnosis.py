@@ -58,7 +58,7 @@ class Diagnosis:
         The turn it was compared with, and how many tokens both begin with.
     tokens_lost
         Computed tokens that could have been reused: those after the first difference that are
-        the same again, or those that were computed before and were not there.
+        the same again (had it matched), or those that were computed before and not there.
     role, message
         Where the first difference lies; None where the messages' borders are unknown.
     change
@@ -122,9 +122,8 @@ def _against(record: TurnRecord, match: Match | None, decode: Decode | None) -> 
     if found is None or decode is None:
         return _diagnosis(None, record, match, found)
     reason, change = classify(found, decode)
-    lost = 0
-    if reason not in (None, "new_conversation") and found.resumes is not None:
-        lost = min(found.resumes.end, len(record.prompt) - 1) - found.resumes.start
+    run, last = found.resumes, len(record.prompt) - 1
+    lost = min(run.end, last) - run.start if run is not None else 0
     return replace(_diagnosis(reason, record, match, found), tokens_lost=lost, change=change)
 
 

@@ -102,7 +102,9 @@ class Explanation:
         if self.nearest_id is not None:
             facts.append(("compared with", f"{self.nearest_id}: {self._comparison()}"))
         if self.tokens_lost:
-            facts.append(("lost", f"{_tokens(self.tokens_lost)} that could have been reused"))
+            facts.append(
+                ("lost", f"{_tokens(self.tokens_lost)} that otherwise could have been reused")
+            )
         return facts
 
     def _comparison(self) -> str:

@@ -64,7 +64,7 @@ def volatile_change(before: str, after: str) -> Change | None:
     for kind, pattern in _PATTERNS.items():
         old = _match_over(pattern, before[low : at + _AROUND], at - low)
         new = _match_over(pattern, after[low : at + _AROUND], at - low)
-        if old is None or new is None or old.start() != new.start() or old[0] == new[0]:
+        if old is None or new is None or old[0] == new[0]:
             continue
         if kind != "counter" or masked(before) == masked(after):
             return Change(kind, old[0], new[0])

@@ -79,6 +79,12 @@ def test_a_failed_turns_prompt_that_is_sent_again_with_all_cached_missed_nothing
     assert reason(warm(turn(2, SYSTEM, FIRST), failed), failed) is None
 
 
+def test_a_difference_in_the_last_token_misses_nothing() -> None:
+    one = turn(1, prompt=array("I", [*range(30), 98]), spans=[], session="s")
+    record = warm(turn(2, prompt=array("I", [*range(30), 99]), spans=[], session="s"), one)
+    assert found(record, one) == Diagnosis(None, 30, "t1", common_tokens=30)
+
+
 # --- first_turn, new_conversation ----------------------------------------------------------
 
 
@@ -110,6 +116,13 @@ def test_another_first_message_is_a_new_conversation() -> None:
     assert diagnosis.reason == "new_conversation"
     assert diagnosis.diverged_at == record.usage.cached_tokens
     assert (diagnosis.role, diagnosis.message, diagnosis.tokens_lost) == ("user", 1, 0)
+
+
+def test_of_a_first_message_the_same_words_after_the_difference_could_have_been_reused() -> None:
+    record = warm(turn(2, SYSTEM, (FIRST[0], FIRST[1].replace("France", "Spain"))), ONE)
+    diagnosis = found(record, ONE)
+    assert diagnosis.reason == "new_conversation"
+    assert diagnosis.tokens_lost == len(record.prompt) - record.usage.cached_tokens - 2
 
 
 def test_a_first_message_that_goes_on_where_another_ended_is_a_new_conversation() -> None:
@@ -197,6 +210,14 @@ def test_another_model_is_no_reason_where_the_own_one_had_as_much() -> None:
     assert reason(second(), alien, ONE) is None
 
 
+def test_a_part_of_a_message_under_another_salt_is_missed_by_nobody() -> None:
+    own = turn(1, SYSTEM, ("user", "What is the weather?"))
+    salted = turn(2, SYSTEM, ("user", "What is the capital of Spain?"), salt="x")
+    record = warm(turn(3, SYSTEM, FIRST), own)
+    assert common(record, salted) > common(record, own)
+    assert reason(record, own, salted) == "new_conversation"
+
+
 @pytest.mark.parametrize("options", [{"salt": "x"}, {"fingerprint": "x"}])
 def test_what_a_template_writes_first_is_missed_by_nobody(options: dict[str, str]) -> None:
     other = turn(1, ("user", "Name a fish."), head="Some words that begin all prompts. ")
@@ -281,6 +302,18 @@ def test_a_date_that_the_template_writes_is_volatile_too() -> None:
     assert reason(record, other) == "system_volatile"
 
 
+def test_a_date_in_a_later_system_text_is_volatile_too() -> None:
+    note = "It is {} o'clock and the user is still there, so go on."
+    before, after = (
+        warm(
+            turn(2, *said(SYSTEM, FIRST), ("system", note.format(time)), *said(SECOND), THIRD), ONE
+        )
+        for time in ("10:15", "10:16")
+    )
+    diagnosis = found(warm(after, before), before)
+    assert (diagnosis.reason, diagnosis.message) == ("system_volatile", 3)
+
+
 def test_a_date_that_stays_is_not_volatile() -> None:
     text = "Today is 2026-11-28. You are {}."
     other = turn(1, ("system", text.format("kind")), FIRST)
@@ -353,6 +386,12 @@ def test_an_edited_first_message_is_told_without_sessions_by_what_follows() -> N
     assert reason(record, before) == "history_edited"
 
 
+def test_an_edited_first_message_with_nothing_equal_after_it_is_told_by_the_session() -> None:
+    rest = [*said(("user", "Name a fish."), answer="Cod."), THIRD]
+    for session, expected in (("s", "history_edited"), ("t", "new_conversation")):
+        assert reason(warm(turn(2, SYSTEM, *rest, session=session), ONE), ONE) == expected
+
+
 def test_a_message_left_out_is_the_reason() -> None:
     before = turn(2, *said(SYSTEM, FIRST), *said(SECOND, answer="The Seine."), THIRD)
     record = warm(turn(3, *said(SYSTEM, SECOND, answer="The Seine."), THIRD), before)
@@ -404,6 +443,11 @@ def test_a_template_that_drops_thinking_is_the_reason() -> None:
 def test_the_same_without_a_template_is_an_edit() -> None:
     one, record = thinking(history="exact")
     assert reason(record, one) == "history_edited"
+
+
+def test_a_template_that_adds_empty_thinking_is_the_reason() -> None:
+    rendered = said(SYSTEM, FIRST, answer="<think>\n\n</think>\n\n" + ANSWER)
+    assert reason(second(*rendered, SECOND, history="template"), ONE) == "template_rewrote"
 
 
 def test_a_template_that_trims_an_answer_is_the_reason() -> None:
@@ -497,6 +541,7 @@ def test_the_greater_loss_is_the_reason() -> None:
     salted = turn(2, SYSTEM, FIRST, salt="x")
     long = turn(2, *said(SYSTEM, FIRST), *said(SECOND), THIRD, salt="x")
     assert reason(turn(3, SYSTEM, ("user", "Hi")), own, salted) == "evicted"
+    assert reason(turn(3, *said(SYSTEM, FIRST), SECOND), ONE, long) == "evicted"
     cold = turn(3, *said(SYSTEM, FIRST), *said(SECOND), THIRD)
     assert reason(cold, own, long) == "other_salt"
 

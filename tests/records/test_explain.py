@@ -245,8 +245,9 @@ HOSTILE = "</td><script>alert(1)</script><img src=\"http://evil/x\" onerror='a()
 
 def hostile() -> Explanation:
     options = {"model": HOSTILE, "session": HOSTILE}
-    one = turn(1, ("system", HOSTILE + " 2026-11-28 " + HOSTILE), USER, **options)
-    record = turn(2, ("system", HOSTILE + " 2026-11-29 " + HOSTILE), USER, **options)
+    rest = (USER, ("assistant", "Yes."), (HOSTILE, "No."))
+    one = turn(1, ("system", HOSTILE + " 2026-11-28 " + HOSTILE), *rest, **options)
+    record = turn(2, ("system", HOSTILE + " 2026-11-29 " + HOSTILE), *rest, **options)
     return explained(warm(record, one), one)
 
 

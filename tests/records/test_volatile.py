@@ -47,6 +47,7 @@ def test_the_kind_and_both_values_are_found(kind: str, before: str, after: str) 
         ("You are kind.", "You are strict."),
         ("Answer in 2 sentences.", "Answer in 3 words."),
         ("Use Python 2, beta.", "Use Python 2; alpha."),
+        ("On 2026-11-28, be kind.", "On 2026-11-28; be kind."),
         ("Be brief.", "Be brief. Today is 2026-11-28."),
         ("Today is Monday.", "Today is sunny."),
         ("You may go.", "You must go."),
