@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -22,9 +23,8 @@ def measure(steps: int, rounds: int) -> dict[str, object]:
     figures: dict[str, object] = {}
     try:
         for rows, theirs in ((1, _generate_step), (8, _batch_generator)):
-            mine, other = _alternate(
-                lambda n=rows: _engine(core, n, steps), lambda f=theirs: f(core, steps), rounds
-            )
+            ours = partial(_engine, core, rows, steps)
+            mine, other = _alternate(ours, partial(theirs, core, steps), rounds)
             name = f"decode step, null model, {rows} row{'s' if rows > 1 else ''}"
             difference = [a - b for a, b in zip(mine, other, strict=True)]
             figures[f"{name}: mlx-lm's own loop, ms"] = statistics.median(other)

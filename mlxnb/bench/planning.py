@@ -28,10 +28,12 @@ def measure(rounds: int) -> dict[str, object]:
         times.append(1e3 * (time.perf_counter() - begin))
         assert plan.matched == PROMPT - 1, "the whole prompt but its last token is there"
     p99 = statistics.quantiles(times, n=100)[98]
-    return {f"plan {PROMPT:,} tokens against {OTHERS:,} blocks, median … p99, ms": (
-        statistics.median(times),
-        p99,
-    )}
+    return {
+        f"plan {PROMPT:,} tokens against {OTHERS:,} blocks, median … p99, ms": (
+            statistics.median(times),
+            p99,
+        )
+    }
 
 
 def _crowded() -> tuple[PrefixIndex, Block, bytes, list[Live]]:
