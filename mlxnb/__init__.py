@@ -54,7 +54,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """What ``%load_ext mlxnb`` calls."""
     from mlxnb.notebook.magics import register
 
-    register(shell)
+    register(shell, process_engine)
 
 
 def __getattr__(name: str) -> Any:

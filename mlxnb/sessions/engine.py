@@ -88,6 +88,26 @@ class Engine(ABC):
         """
 
     @abstractmethod
+    def find_session(self, name: str) -> Session:
+        """The session of that name.
+
+        Raises
+        ------
+        UnknownSession
+            There is none.
+        """
+
+    @abstractmethod
+    def remove_session(self, name: str) -> None:
+        """Forget a session; its KV may be reused by others until it is evicted.
+
+        Raises
+        ------
+        UnknownSession
+            There is none.
+        """
+
+    @abstractmethod
     def turns(self, wide: bool = False) -> pd.DataFrame:
         """All turns, a row each, in order of start."""
 

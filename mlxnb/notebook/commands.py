@@ -1,0 +1,132 @@
+"""What each magic takes. Help, completion and docs/magics.md are made from this."""
+
+from __future__ import annotations
+
+from mlxnb.notebook.options import Argument, Command, Option
+
+OUTPUT = Option(("-o", "--output"), "store the result in this variable", "NAME")
+SESSION = Option(
+    ("-s", "--session"), "the session; default: the current one", "NAME", complete="session"
+)
+MODEL = Option(
+    ("-m", "--model"), "a loaded model; default: the last loaded", "NAME", complete="model"
+)
+SYSTEM = Option(("--system",), "the system text, in quotes", "TEXT")
+VAR = Option(
+    ("--var",),
+    "replace {NAME} in the texts by this variable's value",
+    "NAME",
+    repeat=True,
+    many=True,
+)
+FORMATS = ("markdown", "text", "code")
+
+
+def unescaped(text: str) -> str:
+    r"""``\n``, ``\t`` and ``\\`` as newline, tab and backslash."""
+    marks = {"n": "\n", "t": "\t", "\\": "\\"}
+    head, *parts = text.split("\\")
+    found, at = head, 0
+    while at < len(parts):
+        part = parts[at]
+        if not part and at + 1 < len(parts):
+            found += "\\" + parts[at + 1]
+            at += 2
+        else:
+            found += marks[part[0]] + part[1:] if part[:1] in marks and part else "\\" + part
+            at += 1
+    return found
+
+
+LOAD = Command(
+    "mlx_load",
+    "Load a model: `demo`, a folder, a .gguf file or a Hub id.",
+    (
+        Option(("--adapter",), "a folder of mlx-lm adapters", "PATH", complete="file"),
+        Option(("--no-progress",), "show no progress bar"),
+        OUTPUT,
+    ),
+    (Argument("NAME", "name or path; quotes hold spaces", complete="load"),),
+    notes="-o stores the ModelInfo. A model that is loaded already is not read again.",
+)
+UNLOAD = Command(
+    "mlx_unload",
+    "Give a model's memory back, its part of the prefix cache included.",
+    arguments=(Argument("NAME", "a loaded model", complete="model"),),
+)
+CHAT = Command(
+    "mlx_chat",
+    "Say something to the model and show the answer as it comes.",
+    (
+        SESSION,
+        SYSTEM,
+        MODEL,
+        Option(("-t", "--temp"), "temperature; 0 is greedy", "TEMP", float),
+        Option(("--max-tokens",), "tokens to generate, at most", "N", int),
+        Option(("--top-p",), "nucleus sampling", "P", float),
+        Option(("--top-k",), "only the K likeliest tokens", "K", int),
+        Option(("--min-p",), "only tokens this likely beside the likeliest", "P", float),
+        Option(("--seed",), "the same seed draws the same tokens", "N", int),
+        Option(
+            ("--stop",),
+            r"end before this text; \n, \t and \\ stand for newline, tab and backslash",
+            "S",
+            unescaped,
+            repeat=True,
+        ),
+        OUTPUT,
+        Option(("-f", "--format"), "how the answer is shown", "FORMAT", choices=FORMATS),
+        VAR,
+    ),
+    text="TEXT",
+    notes="""\
+%mlx_chat takes the rest of the line as TEXT; %%mlx_chat takes the lines below. TEXT is verbatim:
+braces, $, %, ?, !, quotes and backslashes stay as they are. Write -- before a TEXT that begins
+with a dash and a letter. --var is the only interpolation; in %mlx_chat it takes one name and may
+be repeated, in %%mlx_chat it takes all names up to the next option.
+
+Without -s the current session goes on; it is made by the first turn. --system or -m that differ
+from its own start a new one. -o stores the Turn, a partial one after an interrupt.
+
+markdown is rendered in a box of its own: no HTML of the model's is used, images are shown as
+links and never loaded. text streams the plain answer and nothing else. code prints the first
+fenced block. The default is markdown in a notebook and text in a terminal.""",
+)
+SESSIONS = Command("mlx_sessions", "The sessions, a row each.", (OUTPUT,))
+TURNS = Command(
+    "mlx_turns",
+    "All turns, a row each: what was reused, what was computed, how long each phase took.",
+    (Option(("--wide",), "more columns"), OUTPUT),
+    notes="-o stores the DataFrame and shows nothing.",
+)
+PREFIX = Command(
+    "mlx_prefix",
+    "What the prefix cache holds, a row a block or hot cache.",
+    (
+        Option(("--pin",), "keep this block and all before it", "ID", repeat=True),
+        Option(("--unpin",), "let it go again", "ID", repeat=True),
+        OUTPUT,
+    ),
+    notes="-o stores the DataFrame and shows nothing.",
+)
+EXPLAIN = Command(
+    "mlx_explain",
+    "What a turn reused, and why not more.",
+    (OUTPUT,),
+    (
+        Argument(
+            "TURN",
+            "a turn's id, or a variable that holds a Turn; default: the last turn",
+            required=False,
+        ),
+    ),
+    notes="-o stores the explanation and shows nothing; its .frame is a DataFrame.",
+)
+MODELS = Command("mlx_models", "The models on this machine, a row each.", (OUTPUT,))
+WARM = Command(
+    "mlx_warm",
+    "Compute the KV of a system text or of a session's history ahead of use.",
+    (MODEL, OUTPUT),
+    (Argument("WHAT", "a session's name, or a file with a system text", complete="warm"),),
+    notes="-o stores the Turn.",
+)

@@ -1,0 +1,290 @@
+"""The magics of ``%load_ext mlxnb``.
+
+Imported when the extension is loaded: the engine, MLX and pandas come with the first magic that
+needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from traitlets import Bool, Enum, Float, Int, Unicode
+
+from mlxnb.errors import MlxnbError, NothingLoaded, RequestFailed, UnknownSession
+from mlxnb.notebook import commands, verbatim
+from mlxnb.notebook.current import CurrentSession
+from mlxnb.notebook.options import Command
+from mlxnb.notebook.session_magic import SESSION_HELP, SessionMagic
+
+if TYPE_CHECKING:
+    from mlxnb.notebook.views import View
+    from mlxnb.sessions.engine import Engine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Turn users' mistakes into one-line UsageErrors; the engine's own faults pass."""
+    try:
+        yield
+    except RequestFailed as error:
+        if not isinstance(error.__cause__, MlxnbError):
+            raise
+        raise UsageError(_flat(error)) from None
+    except NothingLoaded as error:
+        what = _flat(error).partition(";")[0]
+        raise UsageError(f"{what}; load it first, as in: %mlx_load demo") from None
+    except MlxnbError as error:
+        raise UsageError(_flat(error)) from None
+
+
+def _flat(error: Exception) -> str:
+    return " ".join(str(error).split("\n"))
+
+
+def documented(command: Command) -> Callable[[F], F]:
+    """Give a magic its command's help, and errors of one line."""
+
+    def wrap(function: F) -> F:
+        @functools.wraps(function)
+        def run(*values: Any, **named: Any) -> Any:
+            with one_line():
+                return function(*values, **named)
+
+        run.__doc__ = command.help
+        return run  # type: ignore[return-value]
+
+    return wrap
+
+
+@magics_class
+class MlxMagics(Magics):
+    """Magics over one engine; ``%config MlxMagics`` shows and sets the defaults.
+
+    Parameters
+    ----------
+    engine
+        Gives the engine; called when a magic first needs it.
+    """
+
+    format = Enum(
+        ("auto", *commands.FORMATS),
+        default_value="auto",
+        help="How %mlx_chat shows an answer. auto: markdown in a notebook, text in a terminal.",
+    ).tag(config=True)
+    max_tokens = Int(
+        None, allow_none=True, help="Tokens to generate, at most, where the line does not say."
+    ).tag(config=True)
+    temp = Float(
+        None,
+        allow_none=True,
+        help="Temperature where the line does not say; None: the model's own.",
+    ).tag(config=True)
+    model = Unicode(
+        None, allow_none=True, help="The model of new sessions; None: the one loaded last."
+    ).tag(config=True)
+    progress = Bool(True, help="Show progress of loading and of long prefills.").tag(config=True)
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, engine: Callable[[], Engine]) -> None:
+        super().__init__(shell)
+        self.engine = engine
+        self.current = CurrentSession(engine)
+        self._sessions = SessionMagic(engine, self.current, self._fill)
+
+    # --- models -------------------------------------------------------------------------------
+
+    @line_magic
+    @documented(commands.LOAD)
+    def mlx_load(self, line: str) -> None:  # noqa: D102
+        given = commands.LOAD.parse(line)
+        progress = self.progress and not given.no_progress
+        info = self.engine().load(given.name, adapter=given.adapter, progress=progress)
+        self._store(given.output, info)
+        context = f"{info.context_length:,}" if info.context_length else "unknown"
+        print(
+            f"{info.name}: {info.family}, {_count(info.parameters)} parameters, context {context}"
+        )
+
+    @line_magic
+    @documented(commands.UNLOAD)
+    def mlx_unload(self, line: str) -> None:  # noqa: D102
+        given = commands.UNLOAD.parse(line)
+        self.engine().unload(given.name)
+        print(f"{given.name}: unloaded")
+
+    @line_magic
+    @documented(commands.MODELS)
+    def mlx_models(self, line: str) -> Any:  # noqa: D102
+        return self._result(commands.MODELS.parse(line), self.engine().models())
+
+    # --- turns --------------------------------------------------------------------------------
+
+    @no_var_expand
+    @line_cell_magic
+    @documented(commands.CHAT)
+    def mlx_chat(self, line: str, cell: str | None = None) -> None:  # noqa: D102
+        from mlxnb.notebook.turn import take_turn
+
+        given, text = self._prompt(line, cell)
+        _check_name(given.output)
+        system = self._fill(given.system, given.var) if given.system is not None else None
+        text = self._fill(text, given.var)
+        view = self._view(given.format)
+        session = self.current.for_turn(given.session, system, given.model, self.model)
+        before = session.last
+        try:
+            take_turn(session, text, view, self._sampling(given))
+        finally:
+            if session.last is not before:
+                self._store(given.output, session.last)
+
+    def _prompt(self, line: str, cell: str | None) -> tuple[SimpleNamespace, str]:
+        """The options and the text of a line, or of a cell."""
+        if cell is None:
+            given = commands.CHAT.parse_text(line)
+            text = given.text
+        else:
+            given, text = commands.CHAT.parse(line), cell.removesuffix("\n")
+        if not text.strip():
+            commands.CHAT.fail("there is no text")
+        return given, text
+
+    def _fill(self, text: str, names: list[str]) -> str:
+        """``{NAME}`` replaced by the variable's value, for these names; nothing else changes."""
+        for name in names:
+            if name not in self.shell.user_ns:
+                raise UsageError(f"--var {name}: there is no such variable")
+        return verbatim.filled(text, {name: str(self.shell.user_ns[name]) for name in names})
+
+    def _sampling(self, given: SimpleNamespace) -> dict[str, Any]:
+        options = {
+            "temperature": self.temp if given.temp is None else given.temp,
+            "max_tokens": self.max_tokens if given.max_tokens is None else given.max_tokens,
+            "top_p": given.top_p,
+            "top_k": given.top_k,
+            "min_p": given.min_p,
+            "seed": given.seed,
+            "stop": given.stop or None,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+    def _view(self, chosen: str | None) -> View:
+        from mlxnb.notebook.views import CodeView, MarkdownView, TextView
+
+        wanted = chosen or self.format
+        formatter = self.shell.display_formatter
+        rich = formatter is not None and "text/html" in formatter.active_types
+        if wanted == "code":
+            return CodeView()
+        return MarkdownView(self.progress) if rich and wanted != "text" else TextView()
+
+    # --- sessions -----------------------------------------------------------------------------
+
+    @no_var_expand
+    @line_magic
+    @documented(SESSION_HELP)
+    def mlx_session(self, line: str) -> None:  # noqa: D102
+        said, session, name = self._sessions.run(line)
+        self._store(name, session)
+        print(said)
+
+    @line_magic
+    @documented(commands.SESSIONS)
+    def mlx_sessions(self, line: str) -> Any:  # noqa: D102
+        return self._result(commands.SESSIONS.parse(line), self.engine().sessions())
+
+    @line_magic
+    @documented(commands.WARM)
+    def mlx_warm(self, line: str) -> None:  # noqa: D102
+        given = commands.WARM.parse(line)
+        engine = self.engine()
+        try:
+            turn = engine.warm(engine.find_session(given.what))
+        except UnknownSession:
+            turn = engine.warm(_text_of(Path(given.what)), given.model or self.model)
+        self._store(given.output, turn)
+        print(f"warm: {turn.prompt_tokens:,} tokens, {turn.cached_tokens:,} were cached")
+
+    # --- looking ------------------------------------------------------------------------------
+
+    @line_magic
+    @documented(commands.TURNS)
+    def mlx_turns(self, line: str) -> Any:  # noqa: D102
+        given = commands.TURNS.parse(line)
+        return self._result(given, self.engine().turns(wide=given.wide))
+
+    @line_magic
+    @documented(commands.PREFIX)
+    def mlx_prefix(self, line: str) -> Any:  # noqa: D102
+        given = commands.PREFIX.parse(line)
+        for block, pinned in [*((b, True) for b in given.pin), *((b, False) for b in given.unpin)]:
+            self.engine().pin(block, pinned)
+        return self._result(given, self.engine().prefix_cache())
+
+    @line_magic
+    @documented(commands.EXPLAIN)
+    def mlx_explain(self, line: str) -> Any:  # noqa: D102
+        given = commands.EXPLAIN.parse(line)
+        turn = given.turn
+        held = self.shell.user_ns.get(turn) if turn else None
+        if hasattr(held, "finish_reason"):
+            turn = held
+        return self._result(given, self.engine().explain(turn))
+
+    # --- results ------------------------------------------------------------------------------
+
+    def _result(self, given: SimpleNamespace, value: Any) -> Any:
+        """Stored where a name was given, and otherwise shown as the cell's result."""
+        if given.output is None:
+            return value
+        self._store(given.output, value)
+        return None
+
+    def _store(self, name: str | None, value: Any) -> None:
+        if name is not None:
+            _check_name(name)
+            self.shell.user_ns[name] = value
+
+
+def _check_name(name: str | None) -> None:
+    if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
+        raise UsageError(f"-o: {name!r} is not a name of a variable")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.expanduser().read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"no session and no readable text file {str(path)!r}: {error}") from None
+
+
+def _count(number: int | None) -> str:
+    """A number of parameters as people say it: 135M, 1.5B."""
+    if number is None:
+        return "unknown"
+    value, unit = (number / 1e9, "B") if number >= 1e9 else (number / 1e6, "M")
+    return f"{value:.1f}{unit}"
+
+
+def register(shell: InteractiveShell, engine: Callable[[], Engine]) -> None:
+    """Add the magics to a shell.
+
+    Parameters
+    ----------
+    engine
+        Gives the engine that they work on.
+    """
+    verbatim.install(shell)
+    shell.register_magics(MlxMagics(shell, engine))

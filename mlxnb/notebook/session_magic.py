@@ -1,0 +1,151 @@
+"""`%mlx_session`: its verbs and what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from mlxnb.errors import InvalidOption
+from mlxnb.notebook.commands import MODEL, OUTPUT, SESSION, SYSTEM, VAR
+from mlxnb.notebook.current import CurrentSession
+from mlxnb.notebook.options import Argument, Command, Option, take_word
+
+if TYPE_CHECKING:
+    from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.session import Session
+
+_NAME = Argument("NAME", "the session", complete="session")
+_NEW = Argument("NAME", "its name; default: one is made up", required=False)
+
+
+def _verb(name: str, summary: str, *parts: Option | Argument) -> Command:
+    options = tuple(p for p in parts if isinstance(p, Option))
+    arguments = tuple(p for p in parts if isinstance(p, Argument))
+    return Command(f"mlx_session {name}", summary, options, arguments)
+
+
+VERBS = {
+    "new": _verb(
+        "new",
+        "Begin a session and make it the current one.",
+        SYSTEM,
+        MODEL,
+        Option(
+            ("--history",),
+            "exact: as generated; template: rendered anew each turn",
+            "KIND",
+            choices=("exact", "template"),
+        ),
+        Option(("--no-reuse",), "neither look the prefix cache up nor fill it"),
+        Option(("--salt",), "share cached prefixes only with sessions of this salt", "SALT"),
+        VAR,
+        OUTPUT,
+        _NEW,
+    ),
+    "use": _verb("use", "Make a session the current one.", OUTPUT, _NAME),
+    "fork": _verb(
+        "fork",
+        "Begin a session with the same past and make it the current one.",
+        SESSION,
+        OUTPUT,
+        _NEW,
+    ),
+    "rewind": _verb(
+        "rewind",
+        "Take back the last turns.",
+        SESSION,
+        OUTPUT,
+        Argument("N", "how many; default: 1", required=False),
+    ),
+    "reset": _verb("reset", "Forget what was said; the system text stays.", SESSION, OUTPUT),
+    "rm": _verb("rm", "Remove a session.", _NAME),
+    "show": _verb(
+        "show",
+        "Print what was said.",
+        OUTPUT,
+        Argument(
+            "NAME", "the session; default: the current one", required=False, complete="session"
+        ),
+    ),
+}
+SESSION_HELP = Command(
+    "mlx_session",
+    "Begin, choose, fork, rewind, reset, remove and show sessions.",
+    arguments=(
+        Argument("VERB", "what to do; default: show", required=False, choices=tuple(VERBS)),
+    ),
+    notes="-o stores the Session.\n\n" + "\n".join(verb.help for verb in VERBS.values()).rstrip(),
+)
+
+
+class SessionMagic:
+    """Carries the verbs out.
+
+    Parameters
+    ----------
+    fill
+        Replaces ``{NAME}`` in a text for the given names.
+    """
+
+    def __init__(
+        self,
+        engine: Callable[[], Engine],
+        current: CurrentSession,
+        fill: Callable[[str, list[str]], str],
+    ) -> None:
+        self._engine, self._current, self._fill = engine, current, fill
+
+    def run(self, line: str) -> tuple[str, Session | None, str | None]:
+        """Do what a line says; what to print, the session, and the variable to store it in."""
+        word, rest = take_word(line.strip()) if line.strip() else ("show", "")
+        if word not in VERBS:
+            SESSION_HELP.fail(f"VERB is one of {', '.join(VERBS)}, not {word!r}")
+        given = VERBS[word].parse(rest)
+        said, session = getattr(self, f"_{word}")(given)
+        return said, session, getattr(given, "output", None)
+
+    def _named(self, name: str | None) -> Session:
+        return self._current.get() if name is None else self._engine().find_session(name)
+
+    def _new(self, given: SimpleNamespace) -> tuple[str, Session]:
+        options: dict[str, Any] = {"reuse": False} if given.no_reuse else {}
+        if given.history:
+            options["history"] = given.history
+        if given.salt:
+            options["cache_salt"] = given.salt
+        system = self._fill(given.system, given.var) if given.system else None
+        engine = self._engine()
+        session = self._current.use(engine.session(given.model, system, given.name, **options))
+        return f"{session.name}: {session.turns} turns, on {session.model}", session
+
+    def _use(self, given: SimpleNamespace) -> tuple[str, Session]:
+        session = self._current.use(self._named(given.name))
+        return f"{session.name}: {session.turns} turns, on {session.model}", session
+
+    def _fork(self, given: SimpleNamespace) -> tuple[str, Session]:
+        origin = self._named(given.session)
+        fork = self._current.use(origin.fork(given.name))
+        return f"{fork.name}: forked from {origin.name} after {fork.turns} turns", fork
+
+    def _rewind(self, given: SimpleNamespace) -> tuple[str, Session]:
+        session = self._named(given.session)
+        if given.n is not None and not given.n.isdecimal():
+            raise InvalidOption(f"N is a number of turns, not {given.n!r}")
+        session.rewind(int(given.n or 1))
+        return f"{session.name}: {session.turns} turns left", session
+
+    def _reset(self, given: SimpleNamespace) -> tuple[str, Session]:
+        session = self._named(given.session)
+        session.reset()
+        return f"{session.name}: reset", session
+
+    def _rm(self, given: SimpleNamespace) -> tuple[str, None]:
+        self._engine().remove_session(given.name)
+        return f"{given.name}: removed", None
+
+    def _show(self, given: SimpleNamespace) -> tuple[str, Session]:
+        session = self._named(given.name)
+        lines = [f"{session.name}: {session.turns} turns, on {session.model}"]
+        lines += [f"{m['role']}: {m.get('content') or ''}" for m in session.history]
+        return "\n".join(lines), session

@@ -1,0 +1,48 @@
+"""One turn in a cell: ask, show what comes, stop on an interrupt."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mlxnb.notebook.interrupt import Interrupts
+from mlxnb.notebook.views import View
+
+if TYPE_CHECKING:
+    from mlxnb.sessions.reply import Reply
+    from mlxnb.sessions.session import Session
+
+
+def take_turn(session: Session, text: str, view: View, sampling: dict[str, Any]) -> None:
+    """Say ``text`` and show the answer; the turn is then ``session.last``, be it a partial one.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        There was an interrupt. The engine has stopped, and what was there is shown.
+    RequestFailed
+        The turn ended in an error; what was there is shown.
+    """
+    with Interrupts() as interrupts:
+        reply = session.reply(text, source="magic", **sampling)
+        interrupts.then(reply.cancel)
+        try:
+            for event in reply.events():
+                view.show(event)
+        finally:
+            _settle(reply)
+            view.close(reply.turn)
+    if interrupts.came:
+        raise KeyboardInterrupt
+
+
+def _settle(reply: Reply) -> None:
+    """See to it that the session is free again, whatever went wrong."""
+    if reply.turn is not None:
+        return
+    try:
+        reply.stop()
+    except KeyboardInterrupt:
+        # the engine is stuck and the user has had enough: wait for it elsewhere
+        threading.Thread(target=reply.outcome, daemon=True).start()
+        raise
