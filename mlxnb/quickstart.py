@@ -114,8 +114,20 @@ def _execute(manager: KernelManager, client: BlockingKernelClient, source: str, 
         if kind == "error":
             raise NotebookFailed(f"{what}: {content['ename']}: {content['evalue']}".split("\n")[0])
         if kind == "status" and content["execution_state"] == "idle":
-            return screen.finish()
+            screen.finish()
+            return _check_reply(client, request, what)
         screen.show(kind, content)
+
+
+def _check_reply(client: BlockingKernelClient, request: str, what: str) -> None:
+    """Raise what is told in the reply alone: a UsageError is printed, and published as nothing."""
+    while True:
+        reply = client.get_shell_msg(timeout=STARTUP_S)
+        if reply["parent_header"].get("msg_id") == request:
+            break
+    content = reply["content"]
+    if content["status"] != "ok":
+        raise NotebookFailed(f"{what}: {content['ename']}: {content['evalue']}".split("\n")[0])
 
 
 class Screen:

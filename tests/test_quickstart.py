@@ -53,6 +53,12 @@ def test_an_error_in_a_cell_is_one_line_that_names_the_cell(tmp_path: Path) -> N
         quickstart.run(notebook(tmp_path, "1", "raise ValueError('two\\nlines')", "3"))
 
 
+def test_a_usage_error_of_a_magic_is_noticed(tmp_path: Path) -> None:
+    source = "from IPython.core.error import UsageError\nraise UsageError('no such thing')"
+    with pytest.raises(NotebookFailed, match=r"^cell 2: UsageError: no such thing$"):
+        quickstart.run(notebook(tmp_path, source))
+
+
 def test_a_dead_kernel_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(NotebookFailed, match=r"^cell 2: the kernel died$"):
         quickstart.run(notebook(tmp_path, "import os; os._exit(3)"))
