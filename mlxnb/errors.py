@@ -121,3 +121,7 @@ class ModelUnloaded(MlxnbError, RuntimeError):
 
 class EngineDied(MlxnbError, RuntimeError):
     """The engine's thread died or was stuck while this request ran; it has been restarted."""
+
+
+class EngineClosed(MlxnbError, RuntimeError):
+    """The engine was closed by ``close()``; nothing runs on it any more."""

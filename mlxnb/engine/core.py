@@ -18,7 +18,7 @@ from mlxnb.engine.owner import Owner
 from mlxnb.engine.probe import examine
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
-from mlxnb.errors import EngineDied, ModelUnloaded, NothingLoaded
+from mlxnb.errors import EngineClosed, EngineDied, ModelUnloaded, NothingLoaded
 from mlxnb.models.cachedir import cache_dir
 from mlxnb.models.fingerprint import fingerprint
 from mlxnb.models.load import LoadedModel, build
@@ -53,6 +53,7 @@ class Core:
     ) -> None:
         mlxlm.check()
         self.restarts = 0
+        self.closed = False
         self._on_end = on_end
         self._fixed_budget = budget
         self._stuck_after = stuck_after
@@ -83,7 +84,7 @@ class Core:
         ModelBroken, UnsupportedModel, NotEnoughMemory
             As `mlxnb.models.load.build`.
         """
-        self.check()
+        self._check_open()
         with self._loading:
             there = self._lanes.get(source.name)
             if there is not None and there.runtime.key == fingerprint(source):
@@ -182,7 +183,7 @@ class Core:
 
     def lane(self, name: str) -> Lane:
         """A loaded model's lane; see ``runtime``."""
-        self.check()
+        self._check_open()
         if name not in self._lanes and name in self._sources:
             self.load(self._sources[name])
         lane = self._lanes.get(name)
@@ -223,10 +224,15 @@ class Core:
             raise
         self.owner.wake()
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise EngineClosed("this engine was closed; mlxnb.engine() gives an open one")
+        self.check()
+
     def check(self) -> None:
         """Start anew if the thread died or is stuck: what waits fails, models load on next use."""
         with self._lock:
-            if self.owner.healthy:
+            if self.closed or self.owner.healthy:
                 return
             log.error(self.owner.ailment)
             error = EngineDied(self.owner.ailment)
@@ -238,10 +244,14 @@ class Core:
                 lane.fail_all(error)
 
     def stop(self) -> None:
-        """End the thread; requests that run end with ``EngineDied``."""
+        """End the thread for good; requests that run end with ``EngineClosed``. Harmless twice."""
+        with self._lock:
+            self.closed = True
         self.owner.stop()
         for lane in list(self._lanes.values()):
-            lane.fail_all(EngineDied("the engine was stopped"))
+            lane.fail_all(EngineClosed("the engine was closed while this request ran"))
+        self._lanes.clear()
+        self._sources.clear()
 
     # --- memory -------------------------------------------------------------------------------
 
@@ -252,6 +262,7 @@ class Core:
 
     @budget.setter
     def budget(self, value: int) -> None:
+        self._check_open()
         self._fixed_budget = value
         self.owner.call(self._set_budget)
 

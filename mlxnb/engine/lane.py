@@ -18,7 +18,7 @@ from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.sampling import Sampler, make_processors
 from mlxnb.engine.solo import prefill
-from mlxnb.errors import BudgetExceeded, EngineDied, QueueFull
+from mlxnb.errors import BudgetExceeded, QueueFull
 from mlxnb.records.tokens import pack
 from mlxnb.records.turn import FinishReason
 
@@ -317,7 +317,7 @@ class Lane:
             self._fail(request, error)
         self._clear()
 
-    def fail_all(self, error: EngineDied) -> None:
+    def fail_all(self, error: Exception) -> None:
         """End everything; used when the engine's thread is gone, so nothing is filed."""
         for request in self.requests():
             if not request.done:
