@@ -6,11 +6,12 @@ colours are translucent, for light and dark pages.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from html import escape
 
 from mlxnb.notebook.markdown import steady, to_html
-from mlxnb.records.turn import FinishReason, Turn
+from mlxnb.records.turn import FinishReason, ToolCall, Turn
 
 # Typesetters of math leave elements of these classes alone.
 _OPEN = (
@@ -66,3 +67,9 @@ def footer(turn: Turn) -> str:
     if turn.finish_reason in _ENDS:
         facts.append(_ENDS[turn.finish_reason])
     return " · ".join(facts)
+
+
+def described(call: ToolCall) -> str:
+    """A tool call on one line."""
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return f"{call.id}: {call.name} {arguments}"

@@ -130,3 +130,85 @@ WARM = Command(
     (Argument("WHAT", "a session's name, or a file with a system text", complete="warm"),),
     notes="-o stores the Turn.",
 )
+
+# --- %mlx_session ----------------------------------------------------------------------------
+
+_NAME = Argument("NAME", "the session", complete="session")
+_NEW = Argument("NAME", "its name; default: one is made up", required=False)
+
+
+def _verb(name: str, summary: str, *parts: Option | Argument) -> Command:
+    options = tuple(p for p in parts if isinstance(p, Option))
+    arguments = tuple(p for p in parts if isinstance(p, Argument))
+    return Command(f"mlx_session {name}", summary, options, arguments)
+
+
+VERBS = {
+    "new": _verb(
+        "new",
+        "Begin a session and make it the current one.",
+        SYSTEM,
+        MODEL,
+        Option(
+            ("--history",),
+            "exact: as generated; template: rendered anew each turn",
+            "KIND",
+            choices=("exact", "template"),
+        ),
+        Option(("--no-reuse",), "neither look the prefix cache up nor fill it"),
+        Option(("--salt",), "share cached prefixes only with sessions of this salt", "SALT"),
+        VAR,
+        OUTPUT,
+        _NEW,
+    ),
+    "use": _verb("use", "Make a session the current one.", OUTPUT, _NAME),
+    "fork": _verb(
+        "fork",
+        "Begin a session with the same past and make it the current one.",
+        SESSION,
+        OUTPUT,
+        _NEW,
+    ),
+    "rewind": _verb(
+        "rewind",
+        "Take back the last turns.",
+        SESSION,
+        OUTPUT,
+        Argument("N", "how many; default: 1", required=False),
+    ),
+    "reset": _verb("reset", "Forget what was said; the system text stays.", SESSION, OUTPUT),
+    "rm": _verb("rm", "Remove a session.", _NAME),
+    "show": _verb(
+        "show",
+        "Print what was said.",
+        OUTPUT,
+        Argument(
+            "NAME", "the session; default: the current one", required=False, complete="session"
+        ),
+    ),
+}
+SESSION_HELP = Command(
+    "mlx_session",
+    "Begin, choose, fork, rewind, reset, remove and show sessions.",
+    arguments=(
+        Argument("VERB", "what to do; default: show", required=False, choices=tuple(VERBS)),
+    ),
+    notes="-o stores the Session.\n\n" + "\n".join(verb.help for verb in VERBS.values()).rstrip(),
+)
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        LOAD,
+        UNLOAD,
+        MODELS,
+        CHAT,
+        SESSION_HELP,
+        SESSIONS,
+        WARM,
+        TURNS,
+        PREFIX,
+        EXPLAIN,
+    )
+}
+"""All magics, in the order of their pages."""

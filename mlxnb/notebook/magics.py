@@ -6,65 +6,27 @@ needs them.
 
 from __future__ import annotations
 
-import functools
 import keyword
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from traitlets import Bool, Enum, Float, Int, Unicode
 
-from mlxnb.errors import MlxnbError, NothingLoaded, RequestFailed, UnknownSession
+from mlxnb.errors import UnknownSession
 from mlxnb.notebook import commands, verbatim
+from mlxnb.notebook.completion import Completion
 from mlxnb.notebook.current import CurrentSession
-from mlxnb.notebook.options import Command
-from mlxnb.notebook.session_magic import SESSION_HELP, SessionMagic
+from mlxnb.notebook.mistakes import documented
+from mlxnb.notebook.session_magic import SessionMagic
 
 if TYPE_CHECKING:
     from mlxnb.notebook.views import View
     from mlxnb.sessions.engine import Engine
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Turn users' mistakes into one-line UsageErrors; the engine's own faults pass."""
-    try:
-        yield
-    except RequestFailed as error:
-        if not isinstance(error.__cause__, MlxnbError):
-            raise
-        raise UsageError(_flat(error)) from None
-    except NothingLoaded as error:
-        what = _flat(error).partition(";")[0]
-        raise UsageError(f"{what}; load it first, as in: %mlx_load demo") from None
-    except MlxnbError as error:
-        raise UsageError(_flat(error)) from None
-
-
-def _flat(error: Exception) -> str:
-    return " ".join(str(error).split("\n"))
-
-
-def documented(command: Command) -> Callable[[F], F]:
-    """Give a magic its command's help, and errors of one line."""
-
-    def wrap(function: F) -> F:
-        @functools.wraps(function)
-        def run(*values: Any, **named: Any) -> Any:
-            with one_line():
-                return function(*values, **named)
-
-        run.__doc__ = command.help
-        return run  # type: ignore[return-value]
-
-    return wrap
 
 
 @magics_class
@@ -194,7 +156,7 @@ class MlxMagics(Magics):
 
     @no_var_expand
     @line_magic
-    @documented(SESSION_HELP)
+    @documented(commands.SESSION_HELP)
     def mlx_session(self, line: str) -> None:  # noqa: D102
         said, session, name = self._sessions.run(line)
         self._store(name, session)
@@ -287,4 +249,5 @@ def register(shell: InteractiveShell, engine: Callable[[], Engine]) -> None:
         Gives the engine that they work on.
     """
     verbatim.install(shell)
+    Completion(engine).install(shell)
     shell.register_magics(MlxMagics(shell, engine))

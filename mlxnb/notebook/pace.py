@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-RATE = 20
-"""Showings a second, at most."""
+PERIOD_S = 1 / 20
+"""Between two showings, at the least."""
 SHARE = 0.1
 """Part of the time that showing may take: the engine's thread wants the interpreter too."""
 BYTES_PER_S = 250_000
@@ -16,18 +16,25 @@ BYTES_PER_S = 250_000
 class Pace:
     """Tells when the next showing is due. The first one always is."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._next = float("-inf")
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._earliest = self._next = float("-inf")
 
     @property
     def due(self) -> bool:
-        """Whether something may be shown now."""
+        """Whether something that can wait may be shown now."""
         return self._clock() >= self._next
 
     def show(self, action: Callable[[], int]) -> None:
-        """Do it; ``action`` returns how many characters went out."""
+        """Do it, one period after the last time or later; ``action`` returns its size in characters."""
+        self._sleep(max(0.0, self._earliest - self._clock()))
         begin = self._clock()
         size = action()
         end = self._clock()
-        self._next = max(begin + 1 / RATE, end + (end - begin) / SHARE, begin + size / BYTES_PER_S)
+        self._earliest = begin + PERIOD_S
+        costly = max(end + (end - begin) / SHARE, begin + size / BYTES_PER_S)
+        self._next = max(self._earliest, costly)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.notebook.interrupt import Interrupts
 from mlxnb.notebook.views import View
 
 if TYPE_CHECKING:
-    from mlxnb.sessions.reply import Reply
     from mlxnb.sessions.session import Session
 
 
@@ -30,19 +28,8 @@ def take_turn(session: Session, text: str, view: View, sampling: dict[str, Any])
             for event in reply.events():
                 view.show(event)
         finally:
-            _settle(reply)
+            if reply.turn is None:
+                reply.stop()
             view.close(reply.turn)
     if interrupts.came:
         raise KeyboardInterrupt
-
-
-def _settle(reply: Reply) -> None:
-    """See to it that the session is free again, whatever went wrong."""
-    if reply.turn is not None:
-        return
-    try:
-        reply.stop()
-    except KeyboardInterrupt:
-        # the engine is stuck and the user has had enough: wait for it elsewhere
-        threading.Thread(target=reply.outcome, daemon=True).start()
-        raise

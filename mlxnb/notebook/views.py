@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from mlxnb.engine.events import Event, Piece, Prefill
-from mlxnb.notebook.box import footer, html
+from mlxnb.notebook.box import described, footer, html
 from mlxnb.notebook.fence import FirstFence
 from mlxnb.notebook.pace import Pace
 from mlxnb.records.turn import Turn
@@ -20,34 +20,43 @@ PATIENCE_S = 0.5
 class View(ABC):
     """Shows the events of one turn."""
 
+    def __init__(self) -> None:
+        self._pace = Pace()
+        self._text: list[str] = []
+
     @abstractmethod
     def show(self, event: Event) -> None:
         """Take one event; the first piece of an answer is shown at once."""
 
     @abstractmethod
     def close(self, turn: Turn | None) -> None:
-        """Show all there is, finally."""
+        """Show all there is, finally: all of the turn, where it is there."""
+
+    def _missing(self, turn: Turn | None) -> str:
+        """Text of a turn that no event has brought, as when an interrupt came between."""
+        known = "".join(self._text)
+        there = turn is not None and turn.text.startswith(known)
+        return turn.text[len(known) :] if turn is not None and there else ""
 
 
 class TextView(View):
     """The visible text on stdout, and nothing that differs from run to run."""
 
     def __init__(self) -> None:
-        self._pace = Pace()
+        super().__init__()
         self._waiting: list[str] = []
         self._last = ""
 
     def show(self, event: Event) -> None:
         """See `View.show`."""
-        if isinstance(event, Piece) and (text := self._shown(event)):
-            self._waiting.append(text)
-            if self._pace.due:
+        if isinstance(event, Piece) and event.kind != "reasoning":
+            self._text.append(event.text)
+            self._waiting.append(self._shown(event))
+            if self._waiting[-1] and self._pace.due:
                 self._pace.show(self._flush)
 
     def _shown(self, piece: Piece) -> str:
-        if piece.call is not None:
-            return f"\n[call {piece.call.id}: {piece.call.name} {piece.call.arguments}]\n"
-        return piece.text if piece.kind == "text" else ""
+        return piece.text if piece.call is None else f"\n[call {described(piece.call)}]\n"
 
     def _flush(self) -> int:
         text = "".join(self._waiting)
@@ -59,10 +68,13 @@ class TextView(View):
 
     def close(self, turn: Turn | None) -> None:
         """See `View.close`; ends the line."""
-        self._flush()
-        if self._last not in ("", "\n"):
-            sys.stdout.write("\n")
-        sys.stdout.flush()
+        self._waiting.append(self._shown(Piece("text", self._missing(turn))))
+        self._finish()
+
+    def _finish(self) -> None:
+        if ("".join(self._waiting)[-1:] or self._last) not in ("", "\n"):
+            self._waiting.append("\n")
+        self._pace.show(self._flush)
 
 
 class CodeView(TextView):
@@ -73,53 +85,59 @@ class CodeView(TextView):
         self._fence = FirstFence()
 
     def _shown(self, piece: Piece) -> str:
-        return self._fence.feed(piece.text) if piece.kind == "text" else ""
+        return self._fence.feed(piece.text)
 
     def close(self, turn: Turn | None) -> None:
         """See `View.close`; says so if there was no code."""
-        self._waiting.append(self._fence.finish())
-        super().close(turn)
-        if not self._fence.found:
+        self._waiting += [self._fence.feed(self._missing(turn)), self._fence.finish()]
+        self._finish()
+        complete = turn is not None and turn.finish_reason not in ("cancelled", "error")
+        if complete and not self._fence.found:
             print("the answer has no fenced code; -f text shows it", file=sys.stderr, flush=True)
 
 
 class MarkdownView(View):
-    """The answer as rendered Markdown in a box of its own, with a line of facts under it."""
+    """The answer as rendered Markdown in a box of its own, with a line of facts under it.
+
+    Parameters
+    ----------
+    progress
+        Show how far a long prefill is.
+    """
 
     def __init__(self, progress: bool = True) -> None:
         from IPython.display import DisplayHandle
 
+        super().__init__()
         self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]
-        self._pace = Pace()
         self._progress = progress
         self._begin = time.monotonic()
         self._displayed = False
-        self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[str] = []
 
     def show(self, event: Event) -> None:
         """See `View.show`."""
         if isinstance(event, Prefill):
-            late = time.monotonic() - self._begin > PATIENCE_S
-            if self._progress and late and event.done < event.total and self._pace.due:
-                note = f"prefill {event.done:,}/{event.total:,}"
-                self._pace.show(lambda: self._publish(note, final=False))
-            return
-        if not isinstance(event, Piece):
-            return
-        first = not (self._text or self._reasoning or self._calls)
-        self._take(event)
-        if first or self._pace.due:
-            self._pace.show(lambda: self._publish("", final=False))
+            self._show_prefill(event)
+        elif isinstance(event, Piece):
+            first = not (self._text or self._reasoning or self._calls)
+            self._take(event)
+            if first or self._pace.due:
+                self._pace.show(self._publish)
+
+    def _show_prefill(self, event: Prefill) -> None:
+        late = time.monotonic() - self._begin > PATIENCE_S
+        if self._progress and late and event.done < event.total and self._pace.due:
+            self._pace.show(lambda: self._publish(f"prefill {event.done:,}/{event.total:,}"))
 
     def _take(self, piece: Piece) -> None:
         if piece.call is not None:
-            self._calls.append(f"{piece.call.id}: {piece.call.name} {piece.call.arguments}")
+            self._calls.append(described(piece.call))
         else:
             (self._text if piece.kind == "text" else self._reasoning).append(piece.text)
 
-    def _publish(self, note: str, final: bool) -> int:
+    def _publish(self, note: str = "", final: bool = False) -> int:
         text, reasoning = "".join(self._text), "".join(self._reasoning)
         page = html(text, reasoning, self._calls, note, final)
         bundle = {"text/html": page, "text/plain": text}
@@ -132,4 +150,8 @@ class MarkdownView(View):
 
     def close(self, turn: Turn | None) -> None:
         """See `View.close`."""
-        self._publish(footer(turn) if turn is not None else "", final=True)
+        self._text.append(self._missing(turn))
+        if turn is not None and turn.reasoning:
+            self._reasoning = [turn.reasoning]
+        facts = footer(turn) if turn is not None else ""
+        self._pace.show(lambda: self._publish(facts, final=True))
