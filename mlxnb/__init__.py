@@ -34,7 +34,7 @@ def process_engine() -> Engine:
     """The engine of this process, made on first use. The same as ``mlxnb.engine()``."""
     global _engine
     with _lock:
-        if _engine is None:
+        if _engine is None or _engine.closed:
             from mlxnb.sessions.local import LocalEngine
 
             _engine = LocalEngine()
@@ -42,7 +42,7 @@ def process_engine() -> Engine:
 
 
 def engine() -> Engine:
-    """The engine of this process, made on first use.
+    """The engine of this process, made on first use and anew after ``close()``.
 
     It loads models (``load``), holds sessions (``session``) and shows what happened as data
     frames (``turns``, ``prefix_cache``, ``sessions``, ``models``, ``explain``).

@@ -63,12 +63,14 @@ class Engine(ABC):
     ) -> Session:
         """A conversation; the one of that name if there is one and the options agree.
 
+        Options that are not given agree with anything.
+
         Parameters
         ----------
         model
             A loaded model; None: the one loaded last.
         system
-            The system text.
+            The system text; None: the template's own, if it has one.
         name
             None: one is made up.
         tools
@@ -105,6 +107,8 @@ class Engine(ABC):
         ------
         UnknownSession
             There is none.
+        SessionBusy
+            It is answering.
         """
 
     @abstractmethod
@@ -135,7 +139,13 @@ class Engine(ABC):
 
     @abstractmethod
     def warm(self, what: str | Session, model: str | None = None) -> Turn:
-        """Compute the KV of a system text, or of a session's history, ahead of use."""
+        """Compute the KV of a system text, or of a session's history, ahead of use.
+
+        Raises
+        ------
+        ContextOverflow, NothingLoaded, TemplateFailed
+            As for any turn.
+        """
 
     @abstractmethod
     def pin(self, block_id: str, pinned: bool = True) -> None:
@@ -158,4 +168,9 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the engine; running turns fail."""
+        """End the engine: running turns fail, models go. What has been can still be looked at."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether ``close`` was called; what needs an engine raises ``EngineClosed`` then."""

@@ -6,60 +6,79 @@ so that their KV can be continued; with template history it is rendered anew eac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mlxnb.records.turn import Span, ToolCall
-from mlxnb.sessions.template import ChatTemplate, Message, Rendered
+from mlxnb.records.turn import Span
+from mlxnb.sessions.messages import Message
+from mlxnb.sessions.template import ChatTemplate, Rendered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """Tokens of a conversation, and whose they are; what continues it makes a longer one.
+
+    End tokens of answers are the template's to write: a line ends before its last one.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+
+    def cut(self, length: int) -> Line:
+        """The first tokens of it."""
+        return Line(self.tokens[:length], [s for s in self.spans if s.end <= length])
+
+    def joined(self, suffix: Rendered) -> Rendered:
+        """A prompt that begins with these tokens."""
+        at = len(self.tokens)
+        moved = [replace(s, start=s.start + at, end=s.end + at) for s in suffix.spans]
+        spans = [*self.spans, *moved] if self.spans else []
+        return Rendered([*self.tokens, *suffix.tokens], spans, suffix.opens_reasoning)
+
+    def begins(self, prompt: Rendered) -> bool:
+        """Whether a prompt continues this line."""
+        return bool(self.tokens) and prompt.tokens[: len(self.tokens)] == self.tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a turn ended, to go back there: messages, tokens, and the last token."""
+    """Where a turn ended: so many messages, and so many tokens of a line."""
 
     messages: int
-    tokens: int
-    last: int | None
-    spans: int
+    line: Line
+    length: int
+
+    def on(self, old: Line, new: Line) -> Mark:
+        """The same place on a line that begins like the old one."""
+        return replace(self, line=new) if self.line is old else self
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """Messages of a conversation and, with exact history, their tokens.
+    """A conversation so far; it never changes, what follows makes another one.
 
-    ``tokens`` is empty where nothing can be continued: before the first turn, with template
-    history, and where the template would not have it.
+    ``line`` has no tokens where nothing can be continued: before the first turn, with template
+    history, and after the model was changed.
     """
 
-    messages: list[Message] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    pending: dict[str, str] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    line: Line = field(default_factory=Line)
+    marks: tuple[Mark, ...] = ()
 
     @property
     def turns(self) -> int:
         """Turns that ended well."""
         return len(self.marks)
 
-    def copy(self) -> History:
-        """The same conversation, to go on differently."""
-        return History(
-            list(self.messages),
-            list(self.tokens),
-            list(self.spans),
-            list(self.marks),
-            dict(self.pending),
-        )
-
-    # --- the next prompt ----------------------------------------------------------------------
+    @property
+    def pending(self) -> dict[str, str]:
+        """Ids and names of the calls whose results must come next."""
+        calls = self.messages[-1].get("tool_calls", ()) if self.messages else ()
+        return {call["id"]: call["function"]["name"] for call in calls}
 
     def prompt(
-        self,
-        new: list[Message],
-        template: ChatTemplate,
-        tools: list[Any] | None,
-        ends: frozenset[int],
+        self, new: Sequence[Message], template: ChatTemplate, tools: list[Any] | None
     ) -> Rendered:
         """The next turn's prompt: the tokens there are, continued, or all of it rendered.
 
@@ -67,79 +86,56 @@ class History:
         ----------
         new
             Messages that come after those of the history.
-        ends
-            The model's end tokens; one that the answer ended with is not doubled.
-        """
-        if self.tokens:
-            answer = len(self.messages) - 1
-            suffix = template.continuation([*self.messages, *new], answer, tools)
-            if suffix is not None:
-                return self._continued(suffix, ends)
-        return template.conversation([*self.messages, *new], tools)
 
-    def _continued(self, suffix: Rendered, ends: frozenset[int]) -> Rendered:
-        head, tail, spans = self.tokens, suffix.tokens, suffix.spans
-        if head[-1] in ends:
-            if tail[:1] == head[-1:]:
-                tail, spans = tail[1:], _shifted(spans, -1)
-            else:
-                head = head[:-1]
-        known = [replace(s, end=min(s.end, len(head))) for s in self.spans if s.start < len(head)]
-        return Rendered(
-            [*head, *tail], [*known, *_shifted(spans, len(head))], suffix.opens_reasoning
+        Raises
+        ------
+        TemplateFailed
+            The template refuses the messages.
+        """
+        messages = [*self.messages, *new]
+        if self.line.tokens:
+            suffix = template.continuation(messages, len(self.messages) - 1, tools)
+            if suffix is not None:
+                return self.line.joined(suffix)
+        return template.conversation(messages, tools)
+
+    def after(
+        self, new: Sequence[Message], answer: Message, prompt: Rendered | None, output: list[int]
+    ) -> History:
+        """The history with one more turn.
+
+        Parameters
+        ----------
+        prompt, output
+            The turn's tokens, the answer's end token left out; None: none are kept.
+        """
+        messages = (*self.messages, *new, answer)
+        line = Line() if prompt is None else _line(prompt, output, len(messages) - 1)
+        marks = self.marks
+        if prompt is not None and self.line.begins(prompt):
+            marks = tuple(mark.on(self.line, line) for mark in marks)
+        return History(messages, line, (*marks, Mark(len(messages), line, len(line.tokens))))
+
+    def rewound(self, turns: int) -> History:
+        """The history without its last turns; tokens that stay are those that were there."""
+        marks = self.marks[: len(self.marks) - turns]
+        if not marks:
+            return History(tuple(m for m in self.messages[:1] if m["role"] == "system"))
+        last = marks[-1]
+        line = last.line.cut(last.length)
+        return History(
+            self.messages[: last.messages], line, tuple(m.on(last.line, line) for m in marks)
         )
 
-    # --- the turn that has ended --------------------------------------------------------------
-
-    def commit(
-        self, new: list[Message], prompt: Rendered, output: list[int], answer: Message, exact: bool
-    ) -> None:
-        """Take a turn in: its messages, its prompt's tokens and those of the answer kept."""
-        self.messages += [*new, answer]
-        if prompt.tokens[: len(self.tokens) - 1] != self.tokens[:-1]:
-            self.marks = [_without_tokens(mark) for mark in self.marks]
-        self.tokens = [*prompt.tokens, *output] if exact else []
-        number = len(self.messages) - 1
-        self.spans = [*prompt.spans]
-        if self.spans and output:
-            start = len(prompt.tokens)
-            self.spans.append(Span(start, start + len(output), "assistant", number))
-        self.marks.append(self._mark())
-
-    def _mark(self) -> Mark:
-        last = self.tokens[-1] if self.tokens else None
-        return Mark(len(self.messages), len(self.tokens), last, len(self.spans))
-
-    def await_results(self, calls: list[ToolCall]) -> None:
-        """Note the calls whose results must come next."""
-        self.pending = {call.id: call.name for call in calls}
-
-    def rewind(self, turns: int) -> None:
-        """Forget the last turns; the tokens that stay are those that were there."""
-        kept = self.marks[: len(self.marks) - turns]
-        self.marks, self.pending = kept, {}
-        if not kept:
-            self.messages = [m for m in self.messages[:1] if m["role"] == "system"]
-            self.tokens, self.spans = [], []
-            return
-        mark = kept[-1]
-        self.messages = self.messages[: mark.messages]
-        self.tokens = self.tokens[: mark.tokens]
-        self.spans = self.spans[: mark.spans]
-        if mark.last is not None:
-            self.tokens[-1] = mark.last
-
-    def forget_tokens(self) -> None:
-        """Keep what was said and not its tokens: another model is to go on."""
-        self.tokens, self.spans = [], []
-        self.marks = [_without_tokens(mark) for mark in self.marks]
+    def without_tokens(self) -> History:
+        """What was said and not its tokens: another model is to go on."""
+        line = Line()
+        return History(self.messages, line, tuple(Mark(m.messages, line, 0) for m in self.marks))
 
 
-def _without_tokens(mark: Mark) -> Mark:
-    """A place to go back to, from where all is rendered anew."""
-    return replace(mark, tokens=0, last=None, spans=0)
-
-
-def _shifted(spans: list[Span], by: int) -> list[Span]:
-    moved = [replace(s, start=max(0, s.start + by), end=s.end + by) for s in spans]
-    return [s for s in moved if s.end > s.start]
+def _line(prompt: Rendered, output: list[int], answer: int) -> Line:
+    """A prompt and its answer, which is message number ``answer``."""
+    spans, at = list(prompt.spans), len(prompt.tokens)
+    if spans and output:
+        spans.append(Span(at, at + len(output), "assistant", answer))
+    return Line([*prompt.tokens, *output], spans)

@@ -14,7 +14,9 @@ def loading_bar(name: str, show: bool) -> Iterator[Callable[[int, int], None] | 
         return
     from tqdm.auto import tqdm
 
-    with tqdm(desc=f"loading {name}", unit="B", unit_scale=True, unit_divisor=1024, leave=False) as bar:
+    with tqdm(
+        desc=f"loading {name}", unit="B", unit_scale=True, unit_divisor=1024, leave=False
+    ) as bar:
 
         def update(done: int, total: int) -> None:
             bar.total = total

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from mlxnb.engine.events import Done, Event, Prefill
@@ -18,39 +20,56 @@ POLL_S = 0.5
 class Reply:
     """What a session answers, as it is generated.
 
+    The turn is made and filed when the engine has ended it, whether anybody follows or not.
+
     Parameters
     ----------
-    request
-        The request, queued already.
+    requests
+        The request, and further samples of the same prompt.
     check
-        Called now and then while nothing arrives: a dead engine must fail the request.
+        Called now and then while nothing arrives: a dead engine must fail the requests.
     settle
-        Called once, with the request, when it has ended: makes the turn and files it.
-    others
-        Requests for further samples, which are cancelled with this one.
+        Makes the turn and files it; called once, when the last request has ended.
+
+    Attributes
+    ----------
+    turn
+        None until it has ended.
     """
 
     def __init__(
         self,
-        request: Request,
+        requests: Sequence[Request],
         check: Callable[[], None],
-        settle: Callable[[Request], Turn],
-        others: Sequence[Request] = (),
+        settle: Callable[[], Turn],
     ) -> None:
         self.turn: Turn | None = None
-        self._request = request
+        self._requests = list(requests)
         self._check = check
         self._settle = settle
-        self._others = others
+        self._lock = threading.Lock()
+        self._running = {request.record.turn_id for request in requests}
+        self._read = 0  # requests whose events have been read to the end
 
     @property
     def turn_id(self) -> str:
         """The id of the turn that this becomes."""
-        return self._request.record.turn_id
+        return self._requests[0].record.turn_id
+
+    # --- the engine's side --------------------------------------------------------------------
+
+    def ended(self, request: Request) -> None:
+        """One of its requests has ended; with the last one the turn is there."""
+        with self._lock:
+            self._running.discard(request.record.turn_id)
+            if not self._running and self.turn is None:
+                self.turn = self._settle()
+
+    # --- the waiter's side --------------------------------------------------------------------
 
     def cancel(self) -> None:
         """Stop within one step; what is there by then stays on the turn. Any thread may call."""
-        for request in (self._request, *self._others):
+        for request in self._requests:
             request.cancelled = True
 
     def events(self) -> Iterator[Event]:
@@ -61,43 +80,44 @@ class Reply:
         RequestFailed
             The turn ended in an error; it carries the partial turn.
         """
-        while self.turn is None:
-            event = self._next()
+        while self._read < len(self._requests):
+            event = self._next(self._requests[self._read])
+            if event is None:
+                break
             if isinstance(event, Done):
-                self.turn = self._settle(self._request)
-                self._raise(event)
-                return
-            yield event
+                self._read += 1
+            elif self._read == 0:
+                yield event
+        self._raise()
 
-    def _next(self) -> Event:
+    def _next(self, request: Request) -> Event | None:
+        """The next event; None if another thread has read the last one."""
         while True:
             try:
-                return self._request.events.get(timeout=POLL_S)
+                return request.events.get(timeout=POLL_S)
             except queue.Empty:
+                if self.turn is not None:
+                    return None
                 self._check()
 
-    def _raise(self, event: Done) -> None:
-        if event.error is None:
+    def _raise(self) -> None:
+        error = self._requests[0].error
+        if error is None:
             return
-        if isinstance(event.error, MlxnbError):
-            message = str(event.error)
-        else:
-            message = f"{type(event.error).__name__}: {event.error}"
+        message = (
+            str(error) if isinstance(error, MlxnbError) else f"{type(error).__name__}: {error}"
+        )
         failed = RequestFailed(message)
         failed.turn = self.turn
-        raise failed from event.error
+        raise failed from error
 
     def deltas(self) -> Iterator[Delta]:
-        """The pieces of the answer, as users see them. An iterator that is closed cancels."""
-        try:
-            for event in self.events():
-                if not isinstance(event, Prefill | Done):
-                    text = event.text if event.kind == "text" else ""
-                    thought = event.text if event.kind == "reasoning" else ""
-                    yield Delta(text, event.kind, thought, event.call)
-        finally:
-            if self.turn is None:
-                self.stop()
+        """The pieces of the answer, as users see them."""
+        for event in self.events():
+            if not isinstance(event, Prefill | Done):
+                text = event.text if event.kind == "text" else ""
+                thought = event.text if event.kind == "reasoning" else ""
+                yield Delta(text, event.kind, thought, event.call)
 
     def stop(self) -> Turn:
         """Cancel, wait until it has ended, and return the partial turn."""
@@ -111,11 +131,17 @@ class Reply:
                 pass
         except RequestFailed:
             pass
-        assert self.turn is not None
+        assert self.turn is not None, "a turn has ended when its events have"
         return self.turn
 
     def result(self) -> Turn:
-        """Wait for the turn. An interrupt cancels it and is raised again."""
+        """Wait for the turn. An interrupt cancels it and is raised again.
+
+        Raises
+        ------
+        RequestFailed
+            The turn ended in an error; it carries the partial turn.
+        """
         try:
             for _ in self.events():
                 pass
@@ -123,5 +149,43 @@ class Reply:
             if self.turn is None:
                 self.stop()
             raise
-        assert self.turn is not None
+        assert self.turn is not None, "a turn has ended when its events have"
         return self.turn
+
+
+class Stream(Iterator[Delta | Turn]):
+    """The pieces of an answer as they come, and last the turn.
+
+    Attributes
+    ----------
+    reply
+        The answer that is followed.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        self._pieces = self._all()
+
+    def _all(self) -> Iterator[Delta | Turn]:
+        yield from self.reply.deltas()
+        assert self.reply.turn is not None, "a turn has ended when its events have"
+        yield self.reply.turn
+
+    def __next__(self) -> Delta | Turn:
+        """The next piece; raises as ``Reply.events`` does."""
+        return next(self._pieces)
+
+    def cancel(self) -> None:
+        """Stop within one step; the partial turn comes last. Any thread may call."""
+        self.reply.cancel()
+
+    def close(self) -> None:
+        """Stop, and wait until it has ended."""
+        if self.reply.turn is None:
+            self.reply.stop()
+        self._pieces = iter(())
+
+    def __del__(self) -> None:
+        """Nobody looks any more: the answer need not go on, and the session is free again."""
+        if not sys.is_finalizing():
+            self.close()

@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import datetime as dt
-import json
+import logging
 import threading
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
 
 from mlxnb.engine.request import Request
 from mlxnb.engine.sampling import Sampling
-from mlxnb.errors import (
-    InvalidOption,
-    PendingToolCalls,
-    SessionBusy,
-    UnknownToolCall,
-)
-from mlxnb.records.tokens import common_prefix, pack
+from mlxnb.errors import InvalidOption, PendingToolCalls, SessionBusy, UnknownToolCall
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions.delta import Delta
+from mlxnb.sessions.draft import Draft, common_head
+from mlxnb.sessions.follow import follow
 from mlxnb.sessions.history import History
-from mlxnb.sessions.kept import kept_output
-from mlxnb.sessions.reply import Reply
-from mlxnb.sessions.template import ChatTemplate, Message, Rendered
+from mlxnb.sessions.messages import Message, result_message
+from mlxnb.sessions.options import Options, check_text
+from mlxnb.sessions.reply import Reply, Stream
+from mlxnb.sessions.template import ChatTemplate, Rendered
 
 if TYPE_CHECKING:
     from mlxnb.sessions.local import LocalEngine
 
-HistoryKind = Literal["exact", "template"]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a session was made with; two sessions of one name must agree on it."""
-
-    model: str
-    system: str | None = None
-    tools: tuple[str, ...] = ()
-    sampling: Sampling = Sampling()
-    history: HistoryKind = "exact"
-    reuse: bool = True
-    cache_salt: str = ""
-    thinking: bool | None = None
-
-    def tool_list(self) -> list[Any] | None:
-        """The tools as the template takes them."""
-        return [json.loads(tool) for tool in self.tools] or None
+log = logging.getLogger(__name__)
 
 
 class Session:
     """A conversation with one model. Made by ``engine().session(...)``.
 
     One turn at a time; ``send`` and its kin may be called from any thread.
+
+    Attributes
+    ----------
+    last
+        The turn that ended last, be it a cancelled or failed one.
     """
 
     def __init__(self, engine: LocalEngine, name: str, options: Options) -> None:
@@ -64,18 +47,16 @@ class Session:
         self.last: Turn | None = None
         self._engine = engine
         self._busy = threading.Lock()
-        self._history = History()
-        self._results: dict[str, Message] = {}
         self._key: str | None = None
-        self._begin()
+        self._results: dict[str, Message] = {}
+        self._history = self._beginning()
 
-    def _begin(self) -> None:
+    def _beginning(self) -> History:
         system = self.options.system
-        self._history = History([{"role": "system", "content": system}] if system else [])
-        self._results = {}
+        return History(() if system is None else ({"role": "system", "content": system},))
 
     def __repr__(self) -> str:
-        return f"Session({self.name!r}, model={self.model!r}, turns={self._history.turns})"
+        return f"Session({self.name!r}, model={self.model!r}, turns={self.turns})"
 
     @property
     def model(self) -> str:
@@ -85,17 +66,22 @@ class Session:
     @property
     def history(self) -> list[Message]:
         """The messages of the turns that ended well, in the chat template's form; a copy."""
-        return [dict(message) for message in self._history.messages]
+        return copy.deepcopy(list(self._history.messages))
 
     @property
     def tokens(self) -> list[int]:
         """The tokens that the next prompt begins with; empty with template history."""
-        return list(self._history.tokens)
+        return list(self._history.line.tokens)
 
     @property
     def turns(self) -> int:
         """Turns that ended well."""
         return self._history.turns
+
+    @property
+    def answering(self) -> bool:
+        """Whether a turn is running."""
+        return self._busy.locked()
 
     # --- turns --------------------------------------------------------------------------------
 
@@ -109,7 +95,7 @@ class Session:
         **sampling
             ``temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty,
             frequency_penalty, logit_bias, seed, max_tokens, stop, n`` for this turn alone. With
-            ``n`` the other answers are on ``Turn.choices``; the first one is continued.
+            ``n`` the answers are on ``Turn.choices``; the first one is continued.
 
         Raises
         ------
@@ -119,43 +105,38 @@ class Session:
             Results of tool calls must be sent first.
         QueueFull, SessionBusy
             Too much is going on.
+        TemplateFailed
+            The model's chat template refuses the conversation.
         RequestFailed
             The turn ended in an error; the history is as it was.
         """
         return self.reply(text, **sampling).result()
 
-    def stream(self, text: str, **sampling: Any) -> Iterator[Delta | Turn]:
-        """As ``send``, giving each piece as it is generated and last the turn."""
-        return self._stream(self.reply(text, **sampling))
+    def stream(self, text: str, **sampling: Any) -> Stream:
+        """As ``send``: an iterator over `Delta`, piece by piece as generated, and last the `Turn`.
 
-    @staticmethod
-    def _stream(reply: Reply) -> Iterator[Delta | Turn]:
-        yield from reply.deltas()
-        assert reply.turn is not None
-        yield reply.turn
+        The answer starts at once; closing or dropping the iterator stops it.
+        """
+        return Stream(self.reply(text, **sampling))
 
     async def asend(self, text: str, **sampling: Any) -> Turn:
         """As ``send``; cancelling the task stops the answer."""
-        reply = await asyncio.to_thread(self.reply, text, **sampling)
-        try:
-            return await asyncio.shield(asyncio.to_thread(reply.result))
-        except asyncio.CancelledError:
-            reply.cancel()
-            raise
+        pieces = self.astream(text, **sampling)
+        return [piece async for piece in pieces if isinstance(piece, Turn)][-1]
 
-    async def astream(self, text: str, **sampling: Any) -> AsyncIterator[Delta | Turn]:
-        """As ``stream``; closing the iterator stops the answer."""
-        reply = await asyncio.to_thread(self.reply, text, **sampling)
-        pieces = self._stream(reply)
-        try:
-            while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
-                yield piece
-        finally:
-            if reply.turn is None:
-                reply.cancel()
+    def astream(self, text: str, **sampling: Any) -> AsyncIterator[Delta | Turn]:
+        """As ``stream``; the answer starts when the first piece is asked for."""
+        return follow(lambda: self.stream(text, **sampling))
 
     def send_tool_result(self, call_id: str, content: Any, is_error: bool = False) -> Turn | None:
         """Give the result of a tool call; when the last one is there, the model goes on.
+
+        After a turn that failed the results are still there: give any of them again.
+
+        Parameters
+        ----------
+        content
+            Text, or something that has a JSON form.
 
         Returns
         -------
@@ -166,71 +147,86 @@ class Session:
         ------
         UnknownToolCall
             No such call is outstanding.
+        InvalidOption
+            The content has no JSON form.
         """
         pending = self._history.pending
         if call_id not in pending:
             there = ", ".join(pending) or "none"
             raise UnknownToolCall(f"no call {call_id!r} is outstanding (outstanding: {there})")
-        self._results[call_id] = _tool_message(call_id, pending[call_id], content, is_error)
-        if len(self._results) < len(pending):
+        self._results[call_id] = result_message(call_id, pending[call_id], content, is_error)
+        if not pending.keys() <= self._results.keys():
             return None
         results = [self._results[call] for call in pending]
         return self._reply(results, Sampling(), "python").result()
 
     def reply(self, text: str, source: Source = "python", **sampling: Any) -> Reply:
         """As ``send``, returning at once: the answer's events can be followed and cancelled."""
-        if not isinstance(text, str):
-            raise InvalidOption(f"a message is a string, not {type(text).__name__}")
+        check_text("a message", text)
+        wanted = Sampling.of(sampling)
         if self._history.pending:
             names = ", ".join(f"{n} ({i})" for i, n in self._history.pending.items())
             raise PendingToolCalls(f"send_tool_result is due for: {names}")
-        return self._reply([{"role": "user", "content": text}], Sampling.of(sampling), source)
+        return self._reply([{"role": "user", "content": text}], wanted, source)
 
     def _reply(self, new: list[Message], sampling: Sampling, source: Source) -> Reply:
-        if not self._busy.acquire(blocking=False):
-            raise SessionBusy(f"the session {self.name!r} is answering already; use another one")
+        self._take()
         try:
             return self._engine.start(self, new, sampling.over(self.options.sampling), source)
         except BaseException:
             self._busy.release()
             raise
 
+    def _take(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise SessionBusy(f"the session {self.name!r} is answering; wait, or use another one")
+
     # --- what the engine asks -----------------------------------------------------------------
 
-    def render(self, new: list[Message], template: ChatTemplate, key: str, ends: frozenset[int]) -> Rendered:
-        """The prompt of the next turn, for the model whose content is ``key``."""
+    def draft(self, new: list[Message], template: ChatTemplate, key: str) -> Draft:
+        """The next turn, for the model whose content is ``key``. Nothing is changed by it.
+
+        Raises
+        ------
+        TemplateFailed
+            The template refuses the conversation.
+        """
+        history = self._history
         if self._key not in (None, key):
-            self._history.forget_tokens()
-        self._key = key
-        return self._history.prompt(new, template, self.options.tool_list(), ends)
+            history = history.without_tokens()
+        return Draft.of(history, new, template, self.options.tool_list, key)
 
-    def head(self, template: ChatTemplate, key: str, ends: frozenset[int]) -> Rendered:
-        """What every next prompt begins with: the tokens that two different messages share."""
-        tries = [
-            self.render([{"role": "user", "content": text}], template, key, ends)
-            for text in ("Alpha", "zulu")
-        ]
-        shared = common_prefix(pack(tries[0].tokens), pack(tries[1].tokens))
-        spans = [replace(s, end=min(s.end, shared)) for s in tries[0].spans if s.start < shared]
-        return Rendered(tries[0].tokens[:shared], spans, False)
+    def head(self, template: ChatTemplate, key: str) -> Rendered:
+        """What every next prompt begins with: the tokens that two different ones share."""
+        texts = ("Alpha", "zulu")
+        said = [self._results_of(text) or [{"role": "user", "content": text}] for text in texts]
+        return common_head([self.draft(new, template, key) for new in said])
 
-    def settle(self, new: list[Message], prompt: Rendered, request: Request, turn: Turn) -> None:
+    def _results_of(self, text: str) -> list[Message]:
+        """A result for each call that is outstanding."""
+        return [result_message(i, n, text, False) for i, n in self._history.pending.items()]
+
+    def settle(self, draft: Draft, request: Request, turn: Turn) -> None:
         """Take an ended turn: a good one into the history, any other only as ``last``."""
-        self.last, self.last_used = turn, dt.datetime.now(dt.UTC)
-        if turn.finish_reason not in ("cancelled", "error"):
-            exact = self.options.history == "exact"
-            output = kept_output(request, self._engine.template(self).encode) if exact else []
-            self._history.commit(new, prompt, output, _answer(turn), exact)
-            self._history.await_results(turn.tool_calls)
-            self._results = {}
-        self._busy.release()
+        try:
+            self.last, self.last_used = turn, dt.datetime.now(dt.UTC)
+            if turn.finish_reason not in ("cancelled", "error"):
+                self._history = draft.settled(request, turn, self.options.history == "exact")
+                self._key, self._results = draft.key, {}
+        except Exception:
+            log.exception("turn %s was not taken into the history", turn.id)
+        finally:
+            self._busy.release()
 
     # --- the conversation as a whole ----------------------------------------------------------
 
     def fork(self, name: str | None = None) -> Session:
-        """A new session with the same past; both share all KV that is there."""
-        other = self._engine.adopt(name or self._engine.free_name(f"{self.name}-fork"), self.options)
-        other._history, other._key = self._history.copy(), self._key
+        """A new session with the same past; both share all KV that is there.
+
+        While a turn runs, the past is what was before it.
+        """
+        other = self._engine.adopt(name, self.options, f"{self.name}-fork")
+        other._history, other._key = self._history, self._key
         other._results, other.forked_from = dict(self._results), self.name
         return other
 
@@ -241,32 +237,28 @@ class Session:
         ------
         InvalidOption
             There are fewer turns.
+        SessionBusy
+            A turn is running.
         """
-        if not 0 < turns <= self.turns:
-            raise InvalidOption(f"the session has {self.turns} turns; {turns} cannot be taken back")
-        self._history.rewind(turns)
-        self._results = {}
+        if isinstance(turns, bool) or not isinstance(turns, int) or not 0 < turns <= self.turns:
+            raise InvalidOption(
+                f"the session has {self.turns} turns; {turns!r} cannot be taken back"
+            )
+        self._set_back(lambda: self._history.rewound(turns))
 
     def reset(self) -> None:
-        """Forget everything that was said; the system text stays."""
-        self._begin()
+        """Forget everything that was said; the system text stays.
 
+        Raises
+        ------
+        SessionBusy
+            A turn is running.
+        """
+        self._set_back(self._beginning)
 
-def _answer(turn: Turn) -> Message:
-    """The assistant's message in the chat template's form."""
-    message: Message = {"role": "assistant", "content": turn.text}
-    if turn.reasoning:
-        message["reasoning_content"] = turn.reasoning
-    if turn.tool_calls:
-        message["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-            for c in turn.tool_calls
-        ]
-    return message
-
-
-def _tool_message(call_id: str, name: str, content: Any, is_error: bool) -> Message:
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    if is_error:
-        text = f"[tool error] {text}"
-    return {"role": "tool", "tool_call_id": call_id, "name": name, "content": text}
+    def _set_back(self, earlier: Callable[[], History]) -> None:
+        self._take()
+        try:
+            self._history, self._results = earlier(), {}
+        finally:
+            self._busy.release()

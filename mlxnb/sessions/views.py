@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -19,7 +20,7 @@ from mlxnb.models.discover import discover
 from mlxnb.models.info import ModelInfo
 from mlxnb.records.block_row import BlockRow
 from mlxnb.records.session_row import SessionRow
-from mlxnb.records.tokens import common_prefix, pack, unpack
+from mlxnb.records.tokens import WIDTH, common_prefix, pack, unpack
 from mlxnb.records.turn import CacheStatus, FinishReason, Turn, TurnRecord, Usage
 from mlxnb.sessions.session import Session
 
@@ -78,21 +79,31 @@ def turn_of(request: Request) -> Turn:
 
 def block_rows(core: Core) -> Iterator[BlockRow]:
     """A row a hot cache and a block, those of a model together."""
+    runtimes = {runtime.key: runtime for runtime in core.runtimes()}
     with core.store.lock:
-        for space in core.store.spaces():
-            runtime = next((r for r in core.runtimes() if r.key == space.key), None)
-            if runtime is not None:
-                decode = runtime.tokenizer.decode
-                yield from [_hot_row(h, space, runtime, decode) for h in space.lives]
-                blocks = sorted(space.blocks.values(), key=lambda b: (b.start, b.id))
-                yield from [_kv_row(b, space, runtime, decode) for b in blocks]
+        found = [
+            (row, tokens, runtimes[space.key])
+            for space in core.store.spaces()
+            if space.key in runtimes
+            for row, tokens in _rows(space, runtimes[space.key].info.name)
+        ]
+    for row, tokens, runtime in found:  # decoding takes its time: without the lock
+        yield dataclasses.replace(row, preview=_preview(tokens, runtime.tokenizer.decode))
 
 
-def _hot_row(live: Live, space: Space, runtime: Runtime, decode: Decode) -> BlockRow:
+def _rows(space: Space, model: str) -> Iterator[tuple[BlockRow, bytes]]:
+    """Rows without a preview, and the packed tokens that it shows the beginning of."""
+    for live in space.lives:
+        yield _hot_row(live, model), bytes(live.tokens[: WIDTH * PREVIEW])
+    for block in sorted(space.blocks.values(), key=lambda b: (b.start, b.id)):
+        yield _kv_row(block, space, model), block.tokens
+
+
+def _hot_row(live: Live, model: str) -> BlockRow:
     return BlockRow(
         block_id=live.id,
         parent_id=None,
-        model=runtime.info.name,
+        model=model,
         kind="hot",
         start=0,
         tokens=live.length,
@@ -100,18 +111,18 @@ def _hot_row(live: Live, space: Space, runtime: Runtime, decode: Decode) -> Bloc
         hits=live.hits,
         bytes=live.reserved,
         tier="memory",
-        last_used=_instant(live.last_used),
+        last_used=_instant(live.last_used or time.time()),
         pinned=live.pinned,
-        preview=_preview(bytes(live.tokens), decode),
+        preview="",
     )
 
 
-def _kv_row(block: Block, space: Space, runtime: Runtime, decode: Decode) -> BlockRow:
+def _kv_row(block: Block, space: Space, model: str) -> BlockRow:
     parent = block.parent
     return BlockRow(
         block_id=block.id,
         parent_id=parent.id if parent is not None and parent.parent is not None else None,
-        model=runtime.info.name,
+        model=model,
         kind="kv",
         start=block.start,
         tokens=block.length,
@@ -121,12 +132,12 @@ def _kv_row(block: Block, space: Space, runtime: Runtime, decode: Decode) -> Blo
         tier="memory",
         last_used=_instant(block.last_used),
         pinned=block.pinned,
-        preview=_preview(block.tokens, decode),
+        preview="",
     )
 
 
 def _preview(tokens: bytes, decode: Decode) -> str:
-    text = decode(unpack(tokens[: 4 * PREVIEW]))
+    text = decode(unpack(tokens))
     return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
 
 
@@ -140,14 +151,14 @@ def _instant(seconds: float) -> dt.datetime:
 def session_rows(core: Core, sessions: Iterable[Session]) -> Iterator[SessionRow]:
     """A row a session; ``cached_tokens`` is what its next turn would reuse now."""
     for session in sessions:
-        tokens = session.tokens
+        tokens, exact = session.tokens, session.options.history == "exact"
         hot, cached = _held(core, session, pack(tokens))
         yield SessionRow(
             name=session.name,
             model=session.model,
             turns=session.turns,
-            tokens=len(tokens),
-            cached_tokens=cached,
+            tokens=len(tokens) if exact else None,
+            cached_tokens=cached if exact else None,
             hot=hot,
             history=session.options.history,
             forked_from=session.forked_from,
@@ -159,11 +170,11 @@ def session_rows(core: Core, sessions: Iterable[Session]) -> Iterator[SessionRow
 def _held(core: Core, session: Session, packed: bytes) -> tuple[bool, int]:
     """Whether a session's hot cache is there, and how many of its tokens have their KV."""
     runtime = next((r for r in core.runtimes() if r.info.name == session.model), None)
-    if runtime is None or not packed:
+    if runtime is None:
         return False, 0
     with core.store.lock:
         root = core.store.index.root(runtime.key, session.options.cache_salt)
-        cached = core.store.index.match(root, packed, len(packed) // 4).length
+        cached = core.store.index.match(root, packed, len(packed) // WIDTH).length
         lives = [h for h in core.store.space(runtime.key).lives if h.root is root]
         shared = [common_prefix(bytes(h.tokens), packed) for h in lives]
     return any(h.owner == session.name for h in lives), max([cached, *shared])
