@@ -1,0 +1,193 @@
+"""A paged KV cache in mlx-lm's cache protocol: one layer of one sequence.
+
+A model that was rebound (see ``paged_models``) hands its cache to attention, which then reads the
+blocks where they lie. ``update_and_fetch`` returns only the new keys and values: a model whose
+attention looks at them itself cannot use this cache, which ``supports_paging`` finds out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from mlxnb.cache.paged_attention import visible
+from mlxnb.cache.paged_call import Call
+from mlxnb.cache.paged_kernels import gathered
+from mlxnb.cache.paged_pool import PagedPool
+from mlxnb.cache.paged_sequence import PagedSequence
+
+if TYPE_CHECKING:
+    from mlxnb.cache.paged_batch import PagedBatchKVCache
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Stands for the mask of a sliding window, which paged attention makes as it goes."""
+
+    size: int
+
+
+class PagedLayer:
+    """What one sequence's and a batch's cache have in common: rows of one layer."""
+
+    def __init__(self, pool: PagedPool, layer: int) -> None:
+        self.pool = pool
+        self.layer = layer
+        self._call: Call | None = None
+        self._new_keys: weakref.ref[mx.array] | None = None
+
+    def rows(self) -> Sequence[PagedSequence]:
+        """The rows' sequences."""
+        raise NotImplementedError
+
+    def offsets(self) -> tuple[int, ...]:
+        """The rows' tokens in this layer."""
+        raise NotImplementedError
+
+    # --- what a model calls -------------------------------------------------------------------
+
+    def _update(
+        self, keys: mx.array, values: mx.array, counts: tuple[int, ...]
+    ) -> tuple[mx.array, mx.array]:
+        """Write the first ``counts[b]`` new keys and values of each row into its blocks."""
+        rows, starts = self.rows(), self.offsets()
+        assert keys.shape[0] == len(rows), "a row of keys for each row of the cache"
+        for row, start, count in zip(rows, starts, counts, strict=True):
+            if count:
+                row.extend_to(start + count)
+        self._call = self.pool.call(rows, starts, counts, keys.shape[2])
+        self.pool.kernels.write(self.pool, self._call, self.layer, keys, values)
+        self._new_keys = weakref.ref(keys)
+        return keys, values
+
+    def owns(self, keys: mx.array) -> bool:
+        """Whether these are the keys that ``update_and_fetch`` returned last."""
+        return self._new_keys is not None and self._new_keys() is keys
+
+    def attend(
+        self, queries: mx.array, scale: float, mask: Any, sinks: mx.array | None
+    ) -> mx.array:
+        """Attention of the tokens of the last update, ``(rows, heads, n, dim)``.
+
+        ``mask`` is what ``make_mask`` gave; an array ``(…, n, longest row)`` works too, by way of
+        a copy.
+        """
+        assert self._call is not None, "update_and_fetch comes first"
+        if isinstance(mask, mx.array) or (mask is None and queries.shape[2] > 1):
+            keys, values = gathered(self.pool, self._call, self.layer)
+            return mx.fast.scaled_dot_product_attention(
+                queries, keys, values, scale=scale, mask=mask, sinks=sinks
+            )
+        window = mask.size if isinstance(mask, Window) else None
+        return self.pool.kernels.attend(
+            self.pool, self._call, self.layer, queries, scale, window, sinks
+        )
+
+    def make_mask(
+        self, N: int, return_array: bool = False, window_size: int | None = None
+    ) -> mx.array | Window | str | None:
+        """The mask of ``N`` more tokens: a word for it, unless an array is asked for."""
+        longest = max(self.offsets()) + N
+        if return_array:
+            lengths = self.pool.positions(tuple(offset + N for offset in self.offsets()))
+            return visible(lengths, N, longest, window_size)
+        if window_size is not None and longest > window_size:
+            return Window(window_size)
+        return None if N == 1 else "causal"
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """A copy of all keys and values, ``(rows, heads, longest, dim)``; rows start at 0."""
+        offsets = self.offsets()
+        call = Call([row.table for row in self.rows()], offsets, (0,) * len(offsets), 0)
+        return gathered(self.pool, call, self.layer)
+
+    # --- what mlx-lm's generator calls --------------------------------------------------------
+
+    @property
+    def state(self) -> list[mx.array]:
+        """Arrays whose evaluation completes what was written."""
+        return self.pool.kernels.pending(self.pool, self.layer)
+
+    def empty(self) -> bool:
+        """Whether no row has a token."""
+        return not any(self.offsets())
+
+    def size(self) -> int:
+        """Tokens of the longest row."""
+        return max(self.offsets())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of this layer of the rows' blocks, those that are shared included."""
+        return self.pool.layer_bytes(self.layer, sum(len(row.table) for row in self.rows()))
+
+    def is_trimmable(self) -> bool:
+        """Always: every block keeps all of its keys."""
+        return True
+
+
+class PagedKVCache(PagedLayer):
+    """One layer of a sequence.
+
+    Attributes
+    ----------
+    offset
+        Tokens of the sequence in this layer.
+    """
+
+    def __init__(self, sequence: PagedSequence, layer: int) -> None:
+        super().__init__(sequence.pool, layer)
+        self.sequence = sequence
+        self.offset = sequence.length
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PagedKVCache:
+        from copy import deepcopy
+
+        return PagedKVCache.at(deepcopy(self.sequence, memo), self.layer, self.offset)
+
+    @classmethod
+    def at(cls, sequence: PagedSequence, layer: int, offset: int) -> PagedKVCache:
+        """A layer that has ``offset`` tokens, whatever the others have."""
+        cache = cls(sequence, layer)
+        cache.offset = offset
+        return cache
+
+    def rows(self) -> Sequence[PagedSequence]:
+        """The one sequence."""
+        return (self.sequence,)
+
+    def offsets(self) -> tuple[int, ...]:
+        """The one offset."""
+        return (self.offset,)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Add keys and values ``(1, heads, n, dim)``; returns just these."""
+        count = keys.shape[2]
+        fetched = self._update(keys, values, (count,))
+        self.offset += count
+        return fetched
+
+    def trim(self, n: int) -> int:
+        """Forget the last ``n`` tokens; nothing is copied. Returns how many were forgotten."""
+        n = min(self.offset, n)
+        self.offset -= n
+        self.sequence.cut_to(self.offset)
+        return n
+
+    @classmethod
+    def merge(cls, caches: Iterable[PagedKVCache]) -> PagedBatchKVCache:
+        """A batch whose rows are these caches; nothing is copied, the caches are used up."""
+        from mlxnb.cache.paged_batch import PagedBatchKVCache
+
+        caches = list(caches)
+        rows, offsets = [c.sequence for c in caches], [c.offset for c in caches]
+        return PagedBatchKVCache(rows, offsets, caches[0].layer)
+
+
+def paged_caches(sequence: PagedSequence) -> list[PagedKVCache]:
+    """Caches of a sequence, a cache a layer, for a model to be called with."""
+    return [PagedKVCache(sequence, layer) for layer in range(len(sequence.pool.layers))]

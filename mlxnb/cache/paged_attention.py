@@ -1,0 +1,81 @@
+"""Attention over keys and values that lie in blocks, found through a table.
+
+This is the plain MLX form: it gathers the blocks and calls MLX's own attention. It says what the
+native kernels have to compute, and they are tested against it.
+
+Shapes: a slab of keys or values is ``(SLAB, layers, heads, BLOCK, dim)``. A block table is
+``(rows, blocks)`` int32; an entry is the position of the block's slab in the list of slabs × SLAB
+plus its row in that slab, and what a row of the batch does not use is any valid entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from mlxnb.cache.pool import BLOCK
+
+
+def gather(slabs: Sequence[mx.array], table: mx.array, layer: int) -> mx.array:
+    """A copy of one layer's blocks, ``(rows, heads, blocks × BLOCK, dim)``."""
+    blocks = mx.concatenate([slab[:, layer] for slab in slabs])[table]
+    rows, count, heads, _, dim = blocks.shape
+    return blocks.transpose(0, 2, 1, 3, 4).reshape(rows, heads, count * BLOCK, dim)
+
+
+def visible(lengths: mx.array, queries: int, keys: int, window: int | None) -> mx.array:
+    """Which of the first ``keys`` positions each query sees: ``(rows, 1, queries, keys)`` bool.
+
+    Query ``i`` of row ``b`` stands at ``lengths[b] - queries + i`` and sees positions up to its
+    own, no more than ``window`` of them.
+    """
+    at = (lengths[:, None] - queries + mx.arange(queries))[:, None, :, None]
+    key = mx.arange(keys)
+    mask = key <= at
+    return mask if window is None else mask & (key > at - window)
+
+
+def paged_attention(
+    queries: mx.array,
+    keys: Sequence[mx.array],
+    values: Sequence[mx.array],
+    table: mx.array,
+    lengths: mx.array,
+    layer: int,
+    scale: float,
+    window: int | None = None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """Causal attention of the newest tokens of each row over all of the row's tokens.
+
+    Parameters
+    ----------
+    queries
+        ``(rows, query heads, n, key dim)``; query heads are a multiple of the slabs' heads.
+    keys, values
+        The slabs, of dims ``key dim`` and ``value dim``.
+    table
+        ``(rows, blocks)`` int32.
+    lengths
+        ``(rows,)`` int32, tokens of each row including the ``n`` new ones.
+    layer
+        Place of the layer in the slabs.
+    window
+        A query sees so many positions at most, its own included.
+    sinks
+        ``(query heads,)``: a logit that takes part in each softmax and has no value.
+
+    Returns
+    -------
+    mx.array
+        ``(rows, query heads, n, value dim)``.
+    """
+    mask = visible(lengths, queries.shape[2], table.shape[1] * BLOCK, window)
+    gathered = gather(values, table, layer)
+    # a block may end in what another sequence left there, and 0 × NaN would be NaN
+    there = mx.arange(gathered.shape[2]) < lengths[:, None]
+    gathered = mx.where(there[:, None, :, None], gathered, mx.zeros((), gathered.dtype))
+    return mx.fast.scaled_dot_product_attention(
+        queries, gather(keys, table, layer), gathered, scale=scale, mask=mask, sinks=sinks
+    )

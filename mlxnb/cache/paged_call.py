@@ -1,0 +1,66 @@
+"""One model call over rows of a batch: which tokens are new, and where each row's blocks lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from mlxnb.cache.index import Slot
+from mlxnb.cache.pool import BLOCK, SLAB
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """New tokens ``[begin, end)`` of a row's call that go into one block, from ``at`` on."""
+
+    row: int
+    begin: int
+    end: int
+    slot: Slot
+    at: int
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """What all layers of one call of the model share.
+
+    Row ``b`` has ``starts[b]`` tokens and gets ``counts[b]`` more; its other ``width - counts[b]``
+    columns are padding, whose keys are not kept and whose outputs nobody reads. ``slabs`` are the
+    names of the slabs in which the rows' blocks lie, ``rows`` the table ``(rows, blocks)``.
+    ``native`` is what a native kernel made of it, by layer group.
+    """
+
+    tables: Sequence[Sequence[Slot]]
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    width: int
+    slabs: list[int] = field(init=False)
+    rows: np.ndarray[Any, Any] = field(init=False)
+    table: mx.array = field(init=False)
+    lengths: mx.array = field(init=False)
+    native: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        blocks = -(-(max(self.starts) + self.width) // BLOCK)
+        self.tables = [table[:blocks] for table in self.tables]
+        self.slabs = sorted({slab for table in self.tables for slab, _ in table})
+        place = {slab: number * SLAB for number, slab in enumerate(self.slabs)}
+        self.rows = np.zeros((len(self.tables), blocks), np.int32)
+        for b, table in enumerate(self.tables):
+            self.rows[b, : len(table)] = [place[slab] + row for slab, row in table]
+        self.table = mx.array(self.rows)
+        self.lengths = mx.array([start + self.width for start in self.starts], dtype=mx.int32)
+
+    def pieces(self) -> Iterator[Piece]:
+        """What is to be written, block by block."""
+        for b, (start, count) in enumerate(zip(self.starts, self.counts, strict=True)):
+            begin = 0
+            while begin < count:
+                block, at = divmod(start + begin, BLOCK)
+                end = min(count, begin + BLOCK - at)
+                yield Piece(b, begin, end, self.tables[b][block], at)
+                begin = end
