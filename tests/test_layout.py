@@ -18,13 +18,14 @@ PACKAGE = ROOT / "mlxnb"
 
 # Each part of mlxnb and the parts that it may import: folders, and the adapter of mlx-lm. A new
 # part takes its place here first; wire, host and jupyter have theirs before they exist.
-MODEL_SIDE = {"engine", "cache", "models", "text", "records", "mlxlm"}
+MODEL_SIDE = {"engine", "cache", "models", "text", "records", "mlxlm", "native"}
 MAY_IMPORT: dict[str, set[str]] = {
     "mlxlm": set(),
+    "native": set(),
     "records": set(),
     "text": {"records"},
-    "models": {"records"},
-    "cache": {"records", "mlxlm"},
+    "models": {"records", "native"},
+    "cache": {"records", "mlxlm", "native"},
     "engine": MODEL_SIDE - {"engine"},
     "sessions": MODEL_SIDE,
     "wire": MODEL_SIDE | {"sessions"},
@@ -38,6 +39,7 @@ TOP = {"__init__", "cli", "quickstart", "bench"}
 WITHOUT: dict[str, set[str]] = {
     "errors": {"mlx", "mlx_lm", "transformers", "pandas", "IPython", "tornado"},
     "mlxlm": {"IPython", "pandas"},
+    "native": {"mlx_lm", "transformers", "pandas", "IPython", "tornado"},
     "records": {"mlx", "mlx_lm", "transformers", "IPython"},
     "text": {"mlx", "mlx_lm", "transformers", "pandas", "IPython"},
     "models": {"IPython"},

@@ -1,0 +1,76 @@
+"""A loaded model: its layers and functions exchanged for ours."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import mlx.core as mx
+
+from mlxnb.native.extension import available
+from mlxnb.native.functions import Mask, attention, swiglu
+from mlxnb.native.layers import OURS
+
+
+def accelerate(model: Any) -> int:
+    """Let a loaded model use the kernels; its parameters stay as they are.
+
+    Layers get our classes, and the functions that mlx-lm's model modules import by name are
+    bound anew in the modules of this model's classes.
+
+    Returns
+    -------
+    int
+        How many layers now use kernels; 0 where there are none: ``reason()`` says why.
+    """
+    if not available():
+        return 0
+    for module in model.modules():
+        layer = OURS.get(type(module))
+        if layer is not None and getattr(module, "mode", "affine") == "affine":
+            module.__class__ = layer
+    for name in {type(module).__module__ for module in model.modules()}:
+        if name.startswith("mlx_lm.models."):
+            _rebind(sys.modules[name])
+    ours = set(OURS.values())
+    return sum(type(module) in ours for module in model.modules())
+
+
+def _rebind(module: Any) -> None:
+    """Replace what a model module imported; what it defines itself is left alone."""
+    for name, (home, make) in _REBOUND.items():
+        original = getattr(module, name, None)
+        if original is not None and original is getattr(sys.modules.get(home), name, None):
+            setattr(module, name, make(original))
+
+
+def _attention_over(original: Any) -> Any:
+    @functools.wraps(original)
+    def scaled_dot_product_attention(
+        queries: mx.array,
+        keys: Any,
+        values: Any,
+        cache: Any,
+        scale: float,
+        mask: Mask,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        if hasattr(cache, "bits") or not available():
+            return original(queries, keys, values, cache, scale, mask, sinks)
+        return attention(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
+
+    return scaled_dot_product_attention
+
+
+def _swiglu_over(original: Any) -> Any:
+    def ours(gate: mx.array, x: mx.array) -> Any:
+        return (swiglu if available() else original)(gate, x)
+
+    return ours
+
+
+_REBOUND = {
+    "scaled_dot_product_attention": ("mlx_lm.models.base", _attention_over),
+    "swiglu": ("mlx_lm.models.activations", _swiglu_over),
+}

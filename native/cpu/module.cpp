@@ -1,0 +1,38 @@
+// The Python module: functions over MLX's own arrays, and what this build was made for.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/variant.h>
+
+#include "kernels.h"
+#include "mlx/version.h"
+#include "pool.h"
+#include "primitives/attention.h"
+#include "primitives/product.h"
+#include "primitives/small.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+#define MLXNB_TEXT(x) #x
+#define MLXNB_NUMBER(x) MLXNB_TEXT(x)
+
+NB_MODULE(_native, m) {
+  m.doc() = "CPU kernels of mlxnb as MLX primitives; reached through mlxnb.native";
+  // from the headers: what is loaded at run time may be another
+  m.attr("mlx_version") = MLXNB_NUMBER(MLX_VERSION_MAJOR) "." MLXNB_NUMBER(
+      MLX_VERSION_MINOR) "." MLXNB_NUMBER(MLX_VERSION_PATCH);
+  m.def("isa", [] { return mlxnb::kernels().name; });
+  m.def("threads", [] { return mlxnb::pool().threads(); });
+  m.def("quantized_matmul", &mlxnb::quantized_matmul, "x"_a, "w"_a, "scales"_a, "biases"_a,
+        "bias"_a.none() = nb::none(), "group_size"_a, "bits"_a);
+  m.def("linear", &mlxnb::linear, "x"_a, "w"_a, "bias"_a.none() = nb::none());
+  m.def("quantized_embedding", &mlxnb::quantized_embedding, "ids"_a, "w"_a, "scales"_a, "biases"_a,
+        "group_size"_a, "bits"_a);
+  m.def("attention", &mlxnb::attention, "queries"_a, "keys"_a, "values"_a, "scale"_a,
+        "causal"_a = false, "window"_a = 0, "mask"_a.none() = nb::none(),
+        "sinks"_a.none() = nb::none());
+  m.def("rms_norm", &mlxnb::rms_norm, "x"_a, "weight"_a.none(), "eps"_a);
+  m.def("rope", &mlxnb::rope, "x"_a, "frequencies"_a, "offset"_a = 0, "adjacent"_a = false,
+        "scale"_a = 1.0f);
+  m.def("gated", &mlxnb::gated, "gate"_a, "up"_a);
+}
