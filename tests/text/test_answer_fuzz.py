@@ -287,7 +287,7 @@ RAW = st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=6).flatmap(
 )
 
 
-@settings(max_examples=3000, database=None)
+@settings(max_examples=2500, database=None)
 @given(RAW, SETTINGS, st.integers(1, 9))
 def test_w40_any_pieces_give_what_the_whole_text_gives(
     fragments: list[str], setting: Setting, size: int
@@ -313,7 +313,7 @@ def test_w36_what_is_kept_at_a_match_reads_as_what_was_shown(
     assert (kept.text, kept.calls) == (shown.text, 0)
 
 
-@settings(max_examples=1000, database=None)
+@settings(max_examples=500, database=None)
 @given(RAW, st.integers(1, 9))
 def test_a_plain_model_s_bytes_are_its_text(fragments: list[str], size: int) -> None:
     raw = "".join(fragments)

@@ -86,7 +86,7 @@ def test_w40_any_pieces_give_what_the_whole_text_gives(
     assert run(stops, pieces_of(text, cuts)) == by_hand(stops, text)
 
 
-@settings(max_examples=1500, database=None)
+@settings(max_examples=1000, database=None)
 @given(STOPS, TEXTS)
 def test_w39_only_what_could_still_become_a_match_is_held(stops: list[str], text: str) -> None:
     matcher, released = StopMatcher(stops), ""
