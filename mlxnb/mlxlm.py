@@ -23,21 +23,21 @@ _generate: Any = importlib.import_module("mlx_lm.generate")
 STEP: int = _cache.KVCache.step
 """Tokens by which a contiguous cache grows."""
 
+_NO_LIMIT = 2**31 - 1
+_GENERATOR = ("insert", "next", "remove", "extract_cache", "prompt_cache_nbytes", "close")
+
 Caches = list[Any]
 Sampler = Callable[[mx.array], mx.array]
 Processor = Callable[[mx.array, mx.array], mx.array]
 
 
 def check() -> None:
-    """Raise ``ImportError`` if this mlx-lm lacks what this module uses."""
+    """Raise ``ImportError`` if this mlx-lm lacks what this module uses; makes MLX arrays."""
     probe = _generate.GenerationBatch.empty(None, _generate.greedy_sampler)
     wanted = {
-        "KVCache": (_cache.KVCache(), ("keys", "values", "offset", "step", "trim")),
-        "GenerationBatch": (probe, ("uids", "tokens", "prompt_cache", "_next_tokens")),
-        "BatchGenerator": (
-            _generate.BatchGenerator,
-            ("insert", "next", "remove", "extract_cache", "close"),
-        ),
+        "KVCache": (_cache.KVCache(), ("keys", "values", "offset", "step", "trim", "state")),
+        "GenerationBatch": (probe, ("uids", "prompt_cache", "_next_tokens")),
+        "BatchGenerator": (_generate.BatchGenerator, _GENERATOR),
         "TokenBuffer": (_cache.TokenBuffer, ("update_and_fetch",)),
     }
     for name, (owner, attributes) in wanted.items():
@@ -74,7 +74,7 @@ def evaluate(caches: Caches) -> None:
 
 def nbytes(caches: Caches) -> int:
     """Bytes that the caches hold, spare capacity included."""
-    return sum(0 if c.empty() else c.nbytes for c in caches)
+    return sum(0 if c.empty() else int(c.nbytes) for c in caches)
 
 
 def lengths(caches: Caches) -> set[int]:
@@ -111,6 +111,30 @@ def shapes(caches: Caches) -> list[LayerShape]:
     ]
 
 
+def capacity(caches: Caches) -> int:
+    """Tokens that contiguous caches have room for."""
+    return min(0 if c.keys is None else int(c.keys.shape[2]) for c in caches)
+
+
+def widen(caches: Caches, capacity: int) -> None:
+    """Give contiguous caches that hold something room for ``capacity`` tokens.
+
+    mlx-lm would let them grow by itself, a step a chunk, to sizes that nobody has reserved. A
+    layer at a time, so that no more than one is there twice.
+    """
+    for cache in caches:
+        spare = capacity - cache.keys.shape[2]
+        if spare > 0:
+            cache.keys = _widened(cache.keys, spare)
+            cache.values = _widened(cache.values, spare)
+            mx.eval(cache.keys, cache.values)
+
+
+def _widened(array: mx.array, spare: int) -> mx.array:
+    rows, heads, _, dim = array.shape
+    return mx.concatenate([array, mx.zeros((rows, heads, spare, dim), array.dtype)], axis=2)
+
+
 def read(caches: Caches, layer: int, start: int, end: int) -> tuple[mx.array, mx.array]:
     """Keys and values ``(heads, end - start, dim)`` of one layer, unevaluated."""
     cache = caches[layer]
@@ -135,7 +159,7 @@ def token_buffer(tokens: list[int]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """One row's part of a batch step; ``caches`` and ``tokens`` are given when it ended.
+    """One row's part of a batch step: its token, which is in its caches by now.
 
     ``logprobs`` is ``(vocab,)``, the distribution that the token was drawn from.
     """
@@ -143,74 +167,63 @@ class RowStep:
     uid: int
     token: int
     logprobs: mx.array
-    ended: bool
-    caches: Caches | None
-    tokens: list[int] | None
 
 
 class Batch:
     """Continuous batching over mlx-lm's ``BatchGenerator``: rows join and leave between steps.
 
-    A row is given as its caches, the tokens in them, and one token that is not yet in them.
-    After any exception out of ``step`` the state is void (rows that were not at fault get
-    duplicated tokens): drop the object.
+    A row is given as its caches, the tokens in them, and one token that is not yet in them. It
+    never ends by itself: whoever reads its tokens takes it out. After any exception out of
+    ``step`` the state is void (rows that were not at fault get duplicated tokens): drop it.
     """
 
-    def __init__(self, model: Any, end_tokens: set[int], rows: int = 64) -> None:
+    def __init__(self, model: Any, rows: int = 64) -> None:
         self._generator = _generate.BatchGenerator(
             model,
             completion_batch_size=rows,
             prefill_batch_size=rows,
             stream=mx.default_stream(mx.default_device()),
         )
-        self._ends = _generate.StopSequences([(t,) for t in sorted(end_tokens)])
 
     def join(
         self,
         caches: Caches,
         tokens: list[int],
         pending: int,
-        max_tokens: int,
         sampler: Sampler,
-        processors: list[Processor],
+        processors: Sequence[Processor],
     ) -> int:
-        """Add a row; its KV is copied into the batch at the next step. Returns its uid."""
+        """Add a row; its KV is copied into the batch at the next step. Returns its uid.
+
+        It gives its first token at the step after that one.
+        """
         uids: list[int] = self._generator.insert(
             [[pending]],
-            max_tokens=[max_tokens],
+            max_tokens=[_NO_LIMIT],
             caches=[caches],
             all_tokens=[list(tokens)],
             samplers=[sampler],
-            logits_processors=[processors],
-            stop_sequences=[self._ends],
+            logits_processors=[list(processors)],
         )
         return uids[0]
 
     def step(self) -> list[RowStep]:
-        """One decode step of all rows; a row that has just joined gives its first token next time."""
+        """One decode step of all rows."""
         _, generated = self._generator.next()
-        return [
-            RowStep(
-                r.uid,
-                r.token,
-                r.logprobs,
-                r.finish_reason is not None,
-                r.prompt_cache,
-                r.all_tokens,
-            )
-            for r in generated
-        ]
+        return [RowStep(r.uid, r.token, r.logprobs) for r in generated]
 
     def leave(self, uid: int) -> tuple[Caches, list[int], int | None]:
         """Take a row out: its caches, the tokens in them, and its next token if it has one."""
         pending = self._pending(uid)
-        taken = self._generator.remove([uid], return_prompt_caches=True)
-        caches, tokens = taken[uid]
-        return caches, list(tokens), pending
+        caches, tokens = self.copy(uid)
+        self._generator.remove([uid])
+        return caches, tokens, pending
 
     def copy(self, uid: int) -> tuple[Caches, list[int]]:
         """A copy of a row's caches and the tokens in them; the row stays."""
         caches, tokens = self._generator.extract_cache([uid])[uid]
+        for cache in caches:  # what is not computed yet would keep the whole batch
+            mx.eval(cache.state)
         return caches, list(tokens)
 
     def _pending(self, uid: int) -> int | None:
@@ -218,6 +231,11 @@ class Batch:
         if uid not in generation.uids:
             return None
         return int(generation._next_tokens[generation.uids.index(uid)].item())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows' KV."""
+        return int(self._generator.prompt_cache_nbytes)
 
     def close(self) -> None:
         """Give back what the generator set."""

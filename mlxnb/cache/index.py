@@ -65,9 +65,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a prompt shares with the index: whole blocks up to ``block``, then ``part`` tokens of
-    ``tail``.
-    """
+    """What a prompt shares with the index: all to ``block``, then ``part`` tokens of ``tail``."""
 
     block: Block
     tail: Block | None
@@ -184,21 +182,18 @@ class PrefixIndex:
                 stack.extend(block.children.values())
                 block.dropped = True
                 self._blocks.pop(block.id, None)
+        self._tidy()
 
     def oldest_leaf(self) -> Block | None:
         """The leaf that may go first; None when all that is left is in use or pinned."""
-        kept = []
+        kept: list[tuple[int, int, Block]] = []
         found = None
-        while self._leaves:
-            stamp, _, block = heapq.heappop(self._leaves)
-            if block.dropped or block.children or stamp != block.stamp:
-                continue
-            if block.refs or block.pinned:
-                kept.append((stamp, id(block), block))
-                continue
-            found = block
-            kept.append((stamp, id(block), block))
-            break
+        while self._leaves and found is None:
+            entry = heapq.heappop(self._leaves)
+            if _is_current(entry):
+                kept.append(entry)
+                block = entry[2]
+                found = None if block.refs or block.pinned else block
         for entry in kept:
             heapq.heappush(self._leaves, entry)
         return found
@@ -208,5 +203,15 @@ class PrefixIndex:
         if block.parent is not None and not block.children and not block.dropped:
             heapq.heappush(self._leaves, (block.stamp, id(block), block))
             if len(self._leaves) > 64 + 4 * len(self._blocks):
-                self._leaves = [e for e in self._leaves if e[0] == e[2].stamp and not e[2].dropped]
-                heapq.heapify(self._leaves)
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Drop entries that are out of date or there twice."""
+        current = {entry[:2]: entry for entry in self._leaves if _is_current(entry)}
+        self._leaves = list(current.values())
+        heapq.heapify(self._leaves)
+
+
+def _is_current(entry: tuple[int, int, Block]) -> bool:
+    stamp, _, block = entry
+    return not block.dropped and not block.children and stamp == block.stamp

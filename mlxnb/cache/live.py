@@ -5,10 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mlxnb.cache.index import Block
 from mlxnb.mlxlm import STEP, Caches
 from mlxnb.records.tokens import WIDTH, common_prefix
+
+if TYPE_CHECKING:
+    from mlxnb.cache.plan import Plan
 
 _numbers = itertools.count(1)
 
@@ -17,9 +21,9 @@ _numbers = itertools.count(1)
 class Live:
     """KV of ``tokens`` (packed), in ``caches`` or, while it runs in a batch, in the batch.
 
-    ``owner`` is the session that may continue it without a copy; None: anybody may.
-    ``capacity`` tokens are reserved for it, ``reserved`` bytes count against the budget; ``pins``
-    are the plans that rely on it.
+    ``owner`` is the session that may continue it without a copy; None: anybody may. ``claim`` is
+    the plan that will, ``plans`` are all that rely on it, ``guards`` counts who works on it now.
+    ``capacity`` tokens are there or reserved for it, ``reserved`` bytes of the budget in all.
     ``prompt`` is what a running one is going to hold, for others to wait for.
     """
 
@@ -29,17 +33,18 @@ class Live:
     prompt: bytes
     token_bytes: int = 0
     capacity: int = 0
+    reserved: int = 0
     caches: Caches | None = None
+    copy: Callable[[], Caches] | None = None
     tokens: bytearray = field(default_factory=bytearray)
     running: bool = True
-    reserved: int = 0
-    pins: int = 0
-    claimed: bool = False
+    claim: Plan | None = None
+    plans: list[Plan] = field(default_factory=list)
+    guards: int = 0
     pinned: bool = False
     hits: int = 0
     stamp: int = 0
     last_used: float = 0.0
-    copy: Callable[[], Caches] | None = None
     id: str = field(default_factory=lambda: f"h{next(_numbers)}")
 
     @property
@@ -47,14 +52,24 @@ class Live:
         """Tokens whose KV is there."""
         return len(self.tokens) // WIDTH
 
-    def bytes_for(self, tokens: int) -> int:
-        """Bytes of a contiguous cache with room for ``tokens`` tokens."""
-        return -(-tokens // STEP) * STEP * self.token_bytes
-
     @property
     def idle(self) -> bool:
         """Hot: finished, and free to be continued or carved."""
         return not self.running
+
+    @property
+    def pins(self) -> int:
+        """How many rely on it."""
+        return len(self.plans) + self.guards
+
+    @property
+    def claimed(self) -> bool:
+        """Whether a plan will continue it in place."""
+        return self.claim is not None
+
+    def bytes_for(self, tokens: int) -> int:
+        """Bytes of a contiguous cache with room for ``tokens`` tokens."""
+        return whole_steps(tokens) * self.token_bytes
 
     def shares(self, prompt: bytes) -> int:
         """Tokens of ``prompt`` whose KV is here."""
@@ -70,3 +85,8 @@ class Live:
             return self.caches
         assert self.copy is not None, "a live cache is in its own caches or in a batch"
         return self.copy()
+
+
+def whole_steps(tokens: int) -> int:
+    """Tokens that a contiguous cache is sized for, so that it does not grow at each of them."""
+    return -(-tokens // STEP) * STEP

@@ -10,7 +10,7 @@ from mlxnb.cache.live import Live
 from mlxnb.records.tokens import WIDTH
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Plan:
     """What ``prompt`` will reuse: ``matched`` tokens, a lower bound that may only grow.
 
@@ -25,41 +25,62 @@ class Plan:
     live: Live | None = None
     matched: int = 0
     takeover: bool = False
-    released: bool = False
+    own: bool = False
+    pinned: bool = False
 
     @property
     def length(self) -> int:
         """Tokens of the prompt."""
         return len(self.prompt) // WIDTH
 
-    @property
-    def own(self) -> bool:
-        """Whether what is reused is the session's own live cache."""
-        return self.takeover and self.live is not None and self.live.owner is not None
-
     def pin(self) -> None:
         """Keep what the plan relies on."""
-        if self.live is not None:
-            self.live.pins += 1
-            self.live.claimed = self.live.claimed or self.takeover
+        assert not self.pinned, "a plan is pinned once"
+        self.pinned = True
+        if self.live is None:
+            self._count(1)
             return
-        self.match.block.refs += 1
-        if self.match.tail is not None:
-            self.match.tail.refs += 1
+        self.live.plans.append(self)
+        if self.takeover and self.live.claim is None:
+            self.live.claim = self
 
     def release(self) -> None:
         """Let go of what was pinned; harmless when done twice."""
-        if self.released:
+        if not self.pinned:
             return
-        self.released = True
-        if self.live is not None:
-            self.live.pins -= 1
-            if self.takeover:
-                self.live.claimed = False
+        self.pinned = False
+        if self.live is None:
+            self._count(-1)
             return
-        self.match.block.refs -= 1
+        self.live.plans.remove(self)
+        if self.live.claim is self:
+            self.live.claim = None
+
+    def move(self, match: Match) -> None:
+        """Rely on these blocks instead, which hold as much."""
+        assert match.length >= self.matched, "a plan only grows"
+        self._rest_on(match)
+
+    def lose(self, index: PrefixIndex) -> None:
+        """The live cache is gone: rely on what blocks there are of it."""
+        match = index.match(self.root, self.prompt, self.matched)
+        self.matched = match.length
+        self._rest_on(match)
+
+    def _rest_on(self, match: Match) -> None:
+        self.release()
+        self.match, self.live, self.takeover, self.own = match, None, False, False
+        self.pin()
+
+    def _count(self, by: int) -> None:
+        self.match.block.refs += by
         if self.match.tail is not None:
-            self.match.tail.refs -= 1
+            self.match.tail.refs += by
+
+
+def cold_plan(root: Block, prompt: bytes, owner: str | None) -> Plan:
+    """The plan that reuses nothing."""
+    return Plan(root, prompt, owner, Match(root, None, 0))
 
 
 def make_plan(
@@ -70,10 +91,10 @@ def make_plan(
     owner: str | None,
     running: bool = False,
 ) -> Plan:
-    """The plan that reuses most; the session's own live cache wins a tie, since it costs no copy.
+    """The plan that reuses most; of equals the one without a copy, and of those one's own.
 
-    ``running=True`` counts what running sequences have computed too. At least one token of a
-    prompt is left to compute.
+    A live cache is continued in place where that gives up no more than it keeps. ``running=True``
+    counts what running sequences have computed too. At least one token is left to compute.
     """
     limit = max(0, len(prompt) // WIDTH - 1)
     plan = Plan(root, prompt, owner, index.match(root, prompt, limit))
@@ -82,8 +103,9 @@ def make_plan(
         if live.root is not root or not (live.idle or running):
             continue
         shared = min(limit, live.shares(prompt))
-        takeover = live.idle and not live.claimed and live.owner in (None, owner)
-        better = (shared, takeover) > (plan.matched, plan.takeover)
-        if shared and better:
-            plan.live, plan.matched, plan.takeover = live, shared, takeover
+        free = live.idle and live.claim is None and live.owner in (None, owner)
+        takeover = free and 2 * shared >= live.length
+        own = owner is not None and live.owner == owner
+        if shared and (shared, takeover, own) > (plan.matched, plan.takeover, plan.own):
+            plan.live, plan.matched, plan.takeover, plan.own = live, shared, takeover, own
     return plan

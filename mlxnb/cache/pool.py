@@ -9,6 +9,7 @@ entry, of keys and values ``(heads, tokens, dim)``.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,35 +41,31 @@ class BlockPool:
     ----------
     layers
         The shape of each layer's KV.
+
+    Attributes
+    ----------
+    token_bytes, slab_bytes
+        Bytes of one token's KV in all layers, and of one slab.
+    free
+        Slots that can be taken without allocating.
     """
 
     def __init__(self, layers: Sequence[LayerShape]) -> None:
         self.layers = list(layers)
+        self.token_bytes = sum(shape.nbytes for shape in self.layers)
+        self.slab_bytes = self.token_bytes * BLOCK * SLAB
+        self.free = 0
         self._groups: dict[LayerShape, list[int]] = {}
         for number, shape in enumerate(self.layers):
             self._groups.setdefault(shape, []).append(number)
         self._slabs: dict[int, _Slab] = {}
         self._next = 0
-
-    @property
-    def token_bytes(self) -> int:
-        """Bytes of one token's KV in all layers."""
-        return sum(shape.nbytes for shape in self.layers)
-
-    @property
-    def slab_bytes(self) -> int:
-        """Bytes of one slab."""
-        return self.token_bytes * BLOCK * SLAB
+        self._filling = -1
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated, free slots included."""
         return len(self._slabs) * self.slab_bytes
-
-    @property
-    def free(self) -> int:
-        """Slots that can be taken without allocating."""
-        return sum(len(slab.free) for slab in self._slabs.values())
 
     @property
     def slabs(self) -> int:
@@ -85,17 +82,22 @@ class BlockPool:
         mx.eval(keys, values)
         self._slabs[self._next] = _Slab(keys, values, list(range(SLAB)))
         self._next += 1
+        self.free += SLAB
 
     def take(self) -> tuple[int, int]:
         """A free slot, from the fullest slab that has one."""
-        with_room = ((len(s.free), name) for name, s in self._slabs.items() if s.free)
-        _, name = min(with_room)
-        return name, self._slabs[name].free.pop(0)
+        filling = self._slabs.get(self._filling)
+        if filling is None or not filling.free:
+            with_room = ((len(s.free), name) for name, s in self._slabs.items() if s.free)
+            _, self._filling = min(with_room)
+            filling = self._slabs[self._filling]
+        self.free -= 1
+        return self._filling, filling.free.pop(0)
 
     def give_back(self, slot: tuple[int, int]) -> None:
         """Free a slot; what is in it may be overwritten from now on."""
-        self._slabs[slot[0]].free.append(slot[1])
-        self._slabs[slot[0]].free.sort()
+        insort(self._slabs[slot[0]].free, slot[1])
+        self.free += 1
 
     def emptiest(self) -> int | None:
         """The slab with the most free slots; None without slabs."""
@@ -107,12 +109,14 @@ class BlockPool:
 
     def close(self, slab: int) -> list[int]:
         """Stop handing out the slab's slots; returns its rows that are taken."""
-        taken = sorted(set(range(SLAB)) - set(self._slabs[slab].free))
-        self._slabs[slab].free = []
+        free = self._slabs[slab].free
+        taken = sorted(set(range(SLAB)) - set(free))
+        self.free -= len(free)
+        free.clear()
         return taken
 
     def drop(self, slab: int) -> None:
-        """Give a slab's memory back."""
+        """Give the memory of a slab that was closed back."""
         del self._slabs[slab]
 
     def write(self, slots: Sequence[tuple[int, int]], run: Run) -> None:

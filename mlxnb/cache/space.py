@@ -22,13 +22,14 @@ TakeSlots = Callable[[int], list[Slot]]
 class Space:
     """Blocks and live caches of one model; ``blocks`` says which block lies in which slot.
 
-    A model whose layers cannot be rewound has a pool without layers: it files nothing.
+    A model whose layers cannot be rewound has a pool without layers: it files nothing. ``users``
+    are the loaded models whose KV this is, by name.
     """
 
     key: str
-    model: Any
     index: PrefixIndex
     pool: BlockPool
+    users: dict[str, Any] = field(default_factory=dict)
     lives: list[Live] = field(default_factory=list)
     blocks: dict[Slot, Block] = field(default_factory=dict)
     copied_bytes: int = 0
@@ -39,14 +40,28 @@ class Space:
         return self.pool.nbytes + sum(live.reserved for live in self.lives)
 
     @property
+    def model(self) -> Any:
+        """The model whose KV this is; of several that are equal, any."""
+        return next(iter(self.users.values()))
+
+    @property
     def rewindable(self) -> bool:
         """Whether prefixes of this model's KV can be reused."""
         return bool(self.pool.layers)
 
     def hot(self) -> list[Live]:
         """Hot caches that nothing keeps, the least recently used first."""
-        free = [h for h in self.lives if h.idle and not (h.pins or h.claimed or h.pinned)]
+        free = [h for h in self.lives if h.idle and not (h.pins or h.pinned)]
         return sorted(free, key=lambda h: h.stamp)
+
+    def evictable(self) -> int:
+        """Bytes that are there for convenience alone: hot caches, and slabs of free blocks."""
+        kept: set[int] = set()
+        for block in self.blocks.values():
+            if block.refs or block.pinned:
+                kept.update(id(b) for b in block.chain())
+        slabs = self.pool.slabs - -(-len(kept) // SLAB)
+        return slabs * self.pool.slab_bytes + sum(hot.reserved for hot in self.hot())
 
     # --- live cache → blocks ------------------------------------------------------------------
 
@@ -62,7 +77,7 @@ class Space:
         start = match.block.end
         pieces = _pieces(tokens[start * WIDTH :])
         match.block.refs += 1
-        live.pins += 1
+        live.guards += 1
         try:
             slots = take(len(pieces))
             pieces = pieces[: len(slots)]
@@ -72,7 +87,7 @@ class Space:
                 self._file(match.block, pieces, slots)
         finally:
             match.block.refs -= 1
-            live.pins -= 1
+            live.guards -= 1
         return end
 
     def _write(self, live: Live, start: int, end: int, slots: list[Slot]) -> None:
@@ -96,6 +111,14 @@ class Space:
 
     # --- blocks → live cache ------------------------------------------------------------------
 
+    def fresh(self, capacity: int) -> mlxlm.Caches:
+        """Caches that hold nothing and have room for ``capacity`` tokens."""
+        if not self.rewindable:
+            return mlxlm.new_caches(self.model)
+        run = [_empty(shape, capacity) for shape in self.pool.layers]
+        mx.eval(run)
+        return mlxlm.from_arrays(self.model, run, 0)
+
     def load(self, slots: list[Slot], length: int, capacity: int) -> mlxlm.Caches:
         """Caches with a copy of the first ``length`` tokens in ``slots``."""
         self.copied_bytes += length * self.pool.token_bytes
@@ -113,6 +136,15 @@ class Space:
         return mlxlm.from_arrays(self.model, run, length)
 
     # --- giving up ----------------------------------------------------------------------------
+
+    def drop(self, live: Live) -> None:
+        """Forget a live cache; harmless when done twice."""
+        if live in self.lives:
+            self.lives.remove(live)
+        for plan in list(live.plans):
+            plan.lose(self.index)
+        live.caches = live.copy = None
+        live.reserved = 0
 
     def remove(self, block: Block) -> None:
         """Take a leaf out; its slot is free."""
@@ -140,6 +172,12 @@ def _pieces(tokens: bytes) -> list[bytes]:
     """Packed tokens cut into blocks; the last may be short."""
     width = BLOCK * WIDTH
     return [tokens[at : at + width] for at in range(0, len(tokens), width)]
+
+
+def _empty(shape: mlxlm.LayerShape, capacity: int) -> tuple[mx.array, mx.array]:
+    """Keys and values ``(1, heads, capacity, dim)`` of a layer."""
+    keys = mx.zeros((1, shape.heads, capacity, shape.key_dim), shape.dtype)
+    return keys, mx.zeros((1, shape.heads, capacity, shape.value_dim), shape.dtype)
 
 
 def _padded(run: mx.array, capacity: int) -> mx.array:

@@ -1,35 +1,29 @@
 """The engine of a host: loaded models, their lanes, the prefix cache and the owner thread.
 
-Tokens in, events out: it knows nothing of sessions, HTTP or notebooks.
+Tokens in, events out: it knows nothing of sessions, HTTP or notebooks. All of it may be called on
+any thread.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from mlxnb import mlxlm
 from mlxnb.cache.store import PrefixCache
+from mlxnb.engine.ending import OnEnd
 from mlxnb.engine.lane import Lane
+from mlxnb.engine.life import Life, Progress
+from mlxnb.engine.loading import Loading
 from mlxnb.engine.owner import Owner
-from mlxnb.engine.probe import examine
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
-from mlxnb.errors import EngineClosed, EngineDied, ModelUnloaded, NothingLoaded
-from mlxnb.models.cachedir import cache_dir
+from mlxnb.errors import EngineClosed, EngineDied, NothingLoaded
 from mlxnb.models.fingerprint import fingerprint
-from mlxnb.models.load import LoadedModel, build
+from mlxnb.models.load import LoadedModel
 from mlxnb.models.source import ModelSource
-from mlxnb.records.tokens import pack
-from mlxnb.records.turn import FinishReason
 
 log = logging.getLogger(__name__)
-
-MIB = 2**20
-Progress = Callable[[int, int], None]
 
 
 class Core:
@@ -38,7 +32,8 @@ class Core:
     Parameters
     ----------
     on_end
-        Called on the engine's thread when a request has ended, before its waiter is told.
+        Called when a request has ended, before its waiter is told: on the engine's thread, or,
+        if that is gone, on the one that noticed.
     budget
         Bytes for KV; None: chosen from the machine's memory and what is loaded.
     stuck_after
@@ -46,30 +41,30 @@ class Core:
     """
 
     def __init__(
-        self,
-        on_end: Callable[[Request, FinishReason], None],
-        budget: int | None = None,
-        stuck_after: float = 300.0,
+        self, on_end: OnEnd, budget: int | None = None, stuck_after: float = 300.0
     ) -> None:
-        mlxlm.check()
         self.restarts = 0
         self.closed = False
         self._on_end = on_end
-        self._fixed_budget = budget
+        self._budget = budget
         self._stuck_after = stuck_after
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._loading = threading.RLock()
         self._sources: dict[str, ModelSource] = {}
-        self._start()
+        self._life = self._begin()
 
-    def _start(self) -> None:
-        """A fresh thread with nothing loaded."""
-        self.store = PrefixCache(self._fixed_budget or 256 * MIB)
-        self._lanes: dict[str, Lane] = {}
-        lanes = self._lanes
-        self.owner = Owner(
-            lambda: step_all(lanes), idle=self._clear_idle, stuck_after=self._stuck_after
-        )
+    def _begin(self) -> Life:
+        return Life(self._on_end, self._budget, self._stuck_after)
+
+    @property
+    def owner(self) -> Owner:
+        """The thread that touches MLX."""
+        return self._life.owner
+
+    @property
+    def store(self) -> PrefixCache:
+        """The prefix cache."""
+        return self._life.store
 
     # --- models -------------------------------------------------------------------------------
 
@@ -77,66 +72,33 @@ class Core:
         """Load a model, or return it if it is loaded with this adapter already.
 
         A model of that name with another adapter or content is replaced. A failed load changes
-        nothing.
+        nothing, and neither does one that is interrupted. ``progress`` is called with bytes done
+        and in all, on the thread that waits.
 
         Raises
         ------
         ModelBroken, UnsupportedModel, NotEnoughMemory
             As `mlxnb.models.load.build`.
         """
-        self._check_open()
         with self._loading:
-            there = self._lanes.get(source.name)
+            life = self._checked()
+            there = life.lanes.get(source.name)
             if there is not None and there.runtime.key == fingerprint(source):
                 return there.runtime
-            runtime = self.owner.call(lambda: self._load(source, progress))
+            loading = Loading(progress)
+            try:
+                runtime = life.owner.call(lambda: life.load(source, loading.note), loading.tell)
+            except BaseException:
+                loading.give_up()
+                raise
             self._sources[source.name] = source
+            loading.tell()
             return runtime
-
-    def _load(self, source: ModelSource, progress: Progress | None) -> Runtime:
-        lanes = self._lanes
-
-        def between(done: int, total: int) -> None:
-            """Other models' requests go on while this one is read."""
-            step_all(lanes)
-            if progress is not None:
-                progress(done, total)
-
-        return self._install(source.name, build(source, between))
 
     def install(self, name: str, loaded: LoadedModel) -> Runtime:
         """Take in a model that was built elsewhere (by a bench or a test), as ``load`` does."""
-        return self.owner.call(lambda: self._install(name, loaded))
-
-    def _install(self, name: str, loaded: LoadedModel) -> Runtime:
-        lanes = self._lanes
-        runtime, layers = self._examined(loaded)
-        if name in lanes:
-            self._unload(name)
-        self.store.register(runtime.key, runtime.model, layers)
-        lanes[name] = Lane(
-            runtime, self.store, self._on_end, lambda: any(s.running for s in lanes.values())
-        )
-        self._set_budget()
-        return runtime
-
-    @staticmethod
-    def _examined(loaded: LoadedModel) -> tuple[Runtime, list[mlxlm.LayerShape]]:
-        key = str(loaded.info.fingerprint)
-        vocab = _vocabulary(loaded)
-        note = cache_dir() / "probes" / f"{key}.json"
-        abilities = examine(loaded.model, vocab, note)
-        runtime = Runtime(
-            info=loaded.info,
-            model=loaded.model,
-            tokenizer=loaded.tokenizer,
-            key=key,
-            vocab=vocab,
-            end_tokens=frozenset(loaded.tokenizer.eos_token_ids),
-            rewindable=bool(abilities.layers),
-            batchable=abilities.batchable,
-        )
-        return runtime, abilities.layers
+        life = self._checked()
+        return life.owner.call(lambda: life.install(name, loaded))
 
     def unload(self, name: str) -> None:
         """Drop a model and its KV; requests that run on it end with ``ModelUnloaded``.
@@ -147,29 +109,20 @@ class Core:
             No model of that name is loaded.
         """
         with self._loading:
-            self.lane(name)
+            life = self._checked()
+            if name not in self.names():
+                raise self._nothing(name)
             self._sources.pop(name, None)
-            self.owner.call(lambda: self._unload(name))
-
-    def _unload(self, name: str) -> None:
-        import mlx.core as mx
-
-        lane = self._lanes.pop(name)
-        lane.end_all(ModelUnloaded(f"{name} was unloaded while this request ran"))
-        if not any(other.runtime.key == lane.runtime.key for other in self._lanes.values()):
-            self.store.forget(lane.runtime.key)
-        del lane
-        self._set_budget()
-        gc.collect()
-        mx.clear_cache()
+            if name in life.lanes:
+                life.owner.call(lambda: life.unload(name))
 
     def names(self) -> list[str]:
         """Names of the loaded models, in order of loading; one lost with a dead thread counts."""
-        return list(self._sources)
+        return list(dict.fromkeys([*self._sources, *self._life.lanes]))
 
     def runtimes(self) -> list[Runtime]:
         """The loaded models, in order of loading."""
-        return [lane.runtime for lane in list(self._lanes.values())]
+        return [lane.runtime for lane in list(self._life.lanes.values())]
 
     def runtime(self, name: str) -> Runtime:
         """A loaded model; one that was lost with a dead thread is loaded again.
@@ -183,25 +136,33 @@ class Core:
 
     def lane(self, name: str) -> Lane:
         """A loaded model's lane; see ``runtime``."""
-        self._check_open()
-        if name not in self._lanes and name in self._sources:
-            self.load(self._sources[name])
-        lane = self._lanes.get(name)
+        life, source = self._checked(), self._sources.get(name)
+        if name not in life.lanes and source is not None:
+            self.load(source)
+        lane = self._life.lanes.get(name)
         if lane is None:
-            loaded = ", ".join(self._lanes) or "none"
-            raise NothingLoaded(f"no model {name!r} is loaded (loaded: {loaded})")
+            raise self._nothing(name)
         return lane
+
+    def _nothing(self, name: str) -> NothingLoaded:
+        return NothingLoaded(
+            f"no model {name!r} is loaded (loaded: {', '.join(self.names()) or 'none'})"
+        )
 
     # --- requests -----------------------------------------------------------------------------
 
     def plan(self, request: Request) -> None:
-        """Decide and pin what a request will reuse."""
-        key = self.runtime(request.model).key
-        packed = pack(request.prompt)
-        if request.reuse:
-            request.plan = self.store.plan(key, request.salt, packed, request.owner)
-        else:
-            request.plan = self.store.cold_plan(packed)
+        """Decide and pin what a request will reuse.
+
+        Raises
+        ------
+        NothingLoaded, ModelUnloaded
+            Its model is not loaded.
+        """
+        request.lane = self.lane(request.model)
+        request.lane.admission.plan(request)
+        assert request.plan is not None
+        request.planned = request.plan.matched
 
     def submit(
         self,
@@ -209,48 +170,50 @@ class Core:
         limited: bool = True,
         accepted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Queue a planned request; its events come on ``request.events``. See `Lane.submit`.
+        """Queue a planned request; its events come on ``request.events``. See `Waiting.put`.
 
         Raises
         ------
         QueueFull
             The model's admission limit is reached; the plan is released.
+        ModelUnloaded, EngineDied, EngineClosed
+            What it was planned on is gone.
         """
-        assert request.plan is not None, "a request is planned before it is queued"
+        lane, plan = request.lane, request.plan
+        assert lane is not None and plan is not None, "a request is planned before it is queued"
         try:
-            self.lane(request.model).submit(request, limited, accepted)
-        except Exception:
-            self.store.release(request.plan)
+            lane.waiting.put(request, limited, accepted)
+        except BaseException:
+            lane.admission.release(plan)
             raise
         self.owner.wake()
 
-    def _check_open(self) -> None:
+    # --- the thread ---------------------------------------------------------------------------
+
+    def _checked(self) -> Life:
         if self.closed:
             raise EngineClosed("this engine was closed; mlxnb.engine() gives an open one")
         self.check()
+        return self._life
 
     def check(self) -> None:
         """Start anew if the thread died or is stuck: what waits fails, models load on next use."""
         with self._lock:
             if self.closed or self.owner.healthy:
                 return
-            log.error(self.owner.ailment)
             error = EngineDied(self.owner.ailment)
-            lanes = list(self._lanes.values())
-            self.owner.stop(timeout=0)
+            log.error("%s", error)
+            old, self._life = self._life, self._begin()
             self.restarts += 1
-            self._start()
-            for lane in lanes:
-                lane.fail_all(error)
+        old.owner.stop(timeout=0)
+        old.abandon(error)
 
     def stop(self) -> None:
         """End the thread for good; requests that run end with ``EngineClosed``. Harmless twice."""
         with self._lock:
             self.closed = True
         self.owner.stop()
-        for lane in list(self._lanes.values()):
-            lane.fail_all(EngineClosed("the engine was closed while this request ran"))
-        self._lanes.clear()
+        self._life.abandon(EngineClosed("the engine was closed while this request ran"))
         self._sources.clear()
 
     # --- memory -------------------------------------------------------------------------------
@@ -262,45 +225,6 @@ class Core:
 
     @budget.setter
     def budget(self, value: int) -> None:
-        self._check_open()
-        self._fixed_budget = value
-        self.owner.call(self._set_budget)
-
-    def _set_budget(self) -> None:
-        weights = sum(runtime.info.bytes or 0 for runtime in self.runtimes())
-        self.store.budget = self._fixed_budget or default_budget(weights)
-        self.store.shrink()
-
-    def _clear_idle(self) -> None:
-        import mlx.core as mx
-
-        mx.clear_cache()
-
-
-def step_all(lanes: dict[str, Lane]) -> bool:
-    """One step of every lane; False: none had anything to do."""
-    return any([lane.step() for lane in list(lanes.values())])
-
-
-def default_budget(weights: int) -> int:
-    """Bytes for KV beside ``weights`` bytes of weights.
-
-    A quarter of the memory, or what the device recommends to use less weights and 1 GiB if that
-    is less; 256 MiB at the least.
-    """
-    import mlx.core as mx
-    import psutil
-
-    quarter = psutil.virtual_memory().total // 4
-    working_set = mx.device_info().get("max_recommended_working_set_size")
-    if not working_set:
-        return max(256 * MIB, quarter)
-    room = int(0.85 * int(working_set)) - weights - 1024 * MIB
-    return max(256 * MIB, min(quarter, room))
-
-
-def _vocabulary(loaded: LoadedModel) -> int:
-    """Width of the logits, which may be larger than the tokenizer."""
-    config: dict[str, Any] = loaded.config
-    size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size")
-    return int(size or len(loaded.tokenizer))
+        life = self._checked()
+        self._budget = value
+        life.owner.call(lambda: life.set_budget(value))

@@ -1,18 +1,25 @@
 """Requests that decode together: one in its own loop, several in mlx-lm's batch.
 
-The batch is entered when a second request comes and left when one remains; both copy KV, and the
-copies are counted. Rows of very different length do not share a batch: it is padded to the
-longest.
+The batch is entered when a second request comes and left when one remains. It copies KV when a
+row comes or goes; the copies are counted in the rows' records. Rows of very different length do
+not share a batch: it is padded to the longest.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from mlxnb import mlxlm
-from mlxnb.cache.store import NoRoom, PrefixCache
+from mlxnb.cache.room import NoRoom, Room
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
+from mlxnb.engine.sampling import likeliest
 from mlxnb.engine.solo import Solo
-from mlxnb.errors import BudgetExceeded
+
+WASTE = 0.25
+"""Part of a padded batch that may be padding, a cache's growth step not counted."""
+COUNT_EVERY = 64
+"""Steps between two looks at how much KV there is, where that is not known beforehand."""
 
 
 class BatchFailed(Exception):
@@ -20,15 +27,19 @@ class BatchFailed(Exception):
 
 
 class Group:
-    """One request or a batch of them, each with its prompt's KV in place."""
+    """One request or a batch of them, each with its prompt's KV in place.
 
-    def __init__(self, runtime: Runtime, store: PrefixCache) -> None:
+    A row whose ``ending`` is set must be taken out before the next step.
+    """
+
+    def __init__(self, runtime: Runtime, room: Room) -> None:
         self._runtime = runtime
-        self._store = store
+        self._room = room
         self.rows: list[Request] = []
         self._solo: Solo | None = None
         self._batch: mlxlm.Batch | None = None
         self._uids: dict[int, Request] = {}
+        self._steps = 0
 
     @property
     def batched(self) -> bool:
@@ -38,46 +49,53 @@ class Group:
     # --- coming -------------------------------------------------------------------------------
 
     def takes(self, request: Request) -> bool:
-        """Whether a request may join: padding stays small, and the budget has room for the copy."""
-        assert request.live is not None
-        if not (self.rows and self._runtime.batchable):
+        """Whether a request may join: both can be batched, and little of the batch is padding."""
+        if not self._runtime.batchable or any(r.alone for r in (request, *self.rows)):
             return False
-        lengths = [r.live.length for r in self.rows if r.live] + [request.live.length]
+        lengths = [_length(row) for row in (*self.rows, request)]
         padded = len(lengths) * max(lengths)
-        if padded - sum(lengths) > 0.25 * padded + mlxlm.STEP:
-            return False
-        return self._has_room(len(lengths) * (max(lengths) + 1))
-
-    def _has_room(self, tokens: int) -> bool:
-        """Room for the joined batch while its parts are still there."""
-        live = self.rows[0].live
-        assert live is not None
-        try:
-            self._store.make_room(live.bytes_for(tokens))
-        except NoRoom:
-            return False
-        return True
+        return padded - sum(lengths) <= WASTE * padded + mlxlm.STEP
 
     def add(self, request: Request) -> None:
-        """Start decoding a request: alone, or by joining those that are here."""
+        """Start decoding a request: alone, or by joining those that are here.
+
+        Raises
+        ------
+        NoRoom
+            The budget does not have room for the joined batch; nothing was done.
+        """
+        others = bool(self.rows)
+        if others:
+            self._room.make(self._growth([*self.rows, request]))
         self.rows.append(request)
-        if len(self.rows) == 1:
+        if others and self._batch is None:
+            self._enter_batch()
+        if self._batch is None:
             self._solo = Solo(self._runtime, request)
             return
-        if self._batch is None:
-            self._batch = mlxlm.Batch(self._runtime.model, set(self._runtime.end_tokens))
-            first = self.rows[0]
-            self._leave_solo(first)
-            if first.ending is None:
-                self._join(first, first.tokens[-1])
-        self._join(request, request.tokens[-1])
+        self._join(request)
+        self._reserve()
 
-    def _leave_solo(self, request: Request) -> None:
+    def _growth(self, rows: list[Request]) -> int:
+        """Bytes that a batch of these rows takes beyond what they have, while it is put together.
+
+        It is copied a layer at a time: two layers are there twice.
+        """
+        lives = [row.live for row in rows if row.live is not None]
+        whole = len(lives) * max(live.bytes_for(_batch_capacity(rows)) for live in lives)
+        twice = 2 * whole // max(1, self._runtime.layers)
+        return max(0, whole + twice - sum(live.reserved for live in lives))
+
+    def _enter_batch(self) -> None:
+        """Put the row that is here into a batch, unless the token under way is its last."""
         assert self._solo is not None
-        token = self._solo.settle()
+        first, token = self._solo.request, self._solo.settle()
         self._solo = None
         if token is not None:
-            self._accept(request, token)
+            self._accept(first, token)
+        if first.ending is None:
+            self._batch = mlxlm.Batch(self._runtime.model)
+            self._join(first)
 
     @staticmethod
     def _accept(request: Request, token: int) -> None:
@@ -87,111 +105,132 @@ class Group:
         except Exception as error:
             request.fail(error)
 
-    def _join(self, request: Request, pending: int) -> None:
-        live = request.live
-        assert self._batch is not None and live is not None and live.caches is not None
+    def _join(self, request: Request) -> None:
+        live, batch = request.live, self._batch
+        assert batch is not None and live is not None and live.caches is not None
         assert request.sampler is not None
-        batch = self._batch
-        uid = batch.join(
-            live.caches,
-            request.tokens[:-1],
-            pending,
-            max(1, request.remaining),
-            request.sampler,
-            list(request.processors),
-        )
+        *tokens, pending = request.tokens
+        sampler = likeliest if request.sampler.greedy else request.sampler
+        uid = batch.join(live.caches, tokens, pending, sampler, request.processors)
         self._uids[uid] = request
-        self._count_copy(request)
         live.caches, live.copy = None, lambda: batch.copy(uid)[0]
-
-    def _count_copy(self, request: Request) -> None:
-        live = request.live
-        assert live is not None
         request.record.batch_joins += 1
-        request.record.copied_bytes += live.length * live.token_bytes
+        _count_copy(request, live.length)
+        self._count_padded()
+
+    def _count_padded(self) -> None:
+        """All rows are copied when one comes or goes."""
+        longest = max(map(_length, self._uids.values()), default=0)
+        for row in self._uids.values():
+            _count_copy(row, longest)
 
     # --- decoding -----------------------------------------------------------------------------
 
     def step(self) -> None:
-        """One token for each row. A row whose ``ending`` is set must be removed.
+        """One token for each row.
 
         Raises
         ------
+        NoRoom
+            A row's KV cannot grow; nothing was done.
         BatchFailed
             The batch raised: no row's KV is good any more.
         """
-        longest = max(r.live.length for r in self.rows if r.live is not None)
-        for request in self.rows:
-            self._reserve(request, longest + 2)
-        if self._batch is None:
-            request = self.rows[0]
-            if request.ending is None and self._solo is not None:
-                self._accept(request, self._solo.step())
-            return
+        self._reserve()
+        if self._batch is not None:
+            self._step_batch(self._batch)
+        elif self._solo is not None:
+            self._accept(self._solo.request, self._solo.step())
+        self._steps += 1
+
+    def _step_batch(self, batch: mlxlm.Batch) -> None:
         try:
-            steps = self._batch.step()
+            steps = batch.step()
         except Exception as error:
             raise BatchFailed(str(error)) from error
         for step in steps:
-            self._take(step)
+            request = self._uids[step.uid]
+            self._accept(request, step.token)
+            request.catch_up()
 
-    def _reserve(self, request: Request, tokens: int) -> None:
-        live = request.live
-        assert live is not None
-        if tokens <= live.capacity:
+    def _reserve(self) -> None:
+        """Room for the next tokens: of a batch, each row takes as much as the longest."""
+        if not self._runtime.rewindable:
+            if self._steps % COUNT_EVERY == 0:
+                self._count()
             return
-        try:
-            self._store.reserve(live, tokens)
-        except NoRoom as error:
-            request.fail(BudgetExceeded(f"no room for more of this answer's KV: {error}"))
-
-    def _take(self, step: mlxlm.RowStep) -> None:
-        request = self._uids[step.uid]
-        if request.ending is not None:
-            return
-        self._accept(request, step.token)
-        request.catch_up()
-        if step.ended:
-            del self._uids[step.uid]
+        wanted = _batch_capacity(self.rows) if self._batch else _length(self.rows[0]) + 2
+        for request in self.rows:
             assert request.live is not None
-            request.live.caches, request.live.copy = step.caches, None
-            request.ending = request.ending or "length"
+            self._room.reserve(request.live, wanted)
+
+    def _count(self) -> None:
+        total = 0 if self._batch is None else self._batch.nbytes // max(1, len(self.rows))
+        for request in self.rows:
+            live = request.live
+            assert live is not None
+            self._room.count(live, total if live.caches is None else mlxlm.nbytes(live.caches))
 
     # --- going --------------------------------------------------------------------------------
 
     def remove(self, request: Request) -> None:
         """Take a row out, with its caches; the last but one goes back to its own loop."""
-        self.rows.remove(request)
-        if self._batch is None:
+        if self._solo is not None and self._solo.request is request:
             self._solo = None
-            return
         for uid in [u for u, r in self._uids.items() if r is request]:
-            self._extract(uid, request)
-        if len(self.rows) <= 1:
-            self._leave_batch()
+            self._extract(uid)
+            self._count_padded()
+        if self._batch is not None and len(self._uids) <= 1:
+            self._leave_batch(self._batch)
+        self.rows.remove(request)
 
-    def _extract(self, uid: int, request: Request) -> int | None:
+    def _extract(self, uid: int) -> int | None:
         """Move a row's caches out of the batch; its next token if one was drawn."""
+        request = self._uids.pop(uid)
         live = request.live
         assert self._batch is not None and live is not None
+        with suppress(NoRoom):  # for the moment in which it is there twice, if that can be had
+            self._room.make(live.length * live.token_bytes)
         caches, tokens, pending = self._batch.leave(uid)
-        del self._uids[uid]
         live.caches, live.copy = caches, None
         if len(tokens) > live.length:
             request.catch_up()
-        request.record.copied_bytes += live.length * live.token_bytes
+        _count_copy(request, live.length)
         return pending
 
-    def _leave_batch(self) -> None:
-        assert self._batch is not None
+    def _leave_batch(self, batch: mlxlm.Batch) -> None:
         for uid, request in list(self._uids.items()):
-            pending = self._extract(uid, request)
+            pending = self._extract(uid)
             if request.ending is None:
+                self._widen(request)
                 self._solo = Solo(self._runtime, request, pending)
-        self._batch.close()
+        batch.close()
         self._batch = None
 
+    def _widen(self, request: Request) -> None:
+        """Give a row that goes on alone what is reserved for it."""
+        live = request.live
+        assert live is not None and live.caches is not None
+        if self._runtime.rewindable:
+            mlxlm.widen(live.caches, live.capacity)
+
     def abandon(self) -> list[Request]:
-        """Give up all rows after a failure of the batch; returns them."""
-        rows, self.rows, self._uids, self._batch = self.rows, [], {}, None
+        """Give up all rows after a failure; returns them."""
+        rows, self.rows, self._uids = self.rows, [], {}
+        self._solo = self._batch = None
         return rows
+
+
+def _length(request: Request) -> int:
+    assert request.live is not None
+    return request.live.length
+
+
+def _batch_capacity(rows: list[Request]) -> int:
+    """Tokens that each row of a batch has room for: mlx-lm lets it grow a step at a time."""
+    return max(map(_length, rows)) + mlxlm.STEP
+
+
+def _count_copy(request: Request, tokens: int) -> None:
+    assert request.live is not None
+    request.record.copied_bytes += tokens * request.live.token_bytes

@@ -21,6 +21,10 @@ from mlxnb.errors import EngineDied
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Call = tuple[Callable[[], Any], Future[Any]]
+
+POLL_S = 0.1
+"""Seconds between two looks at the thread's health while a call waits."""
 
 
 class Owner:
@@ -34,6 +38,11 @@ class Owner:
         Called once after ``idle_after`` seconds without work.
     stuck_after
         Seconds after which a single step or call counts as stuck.
+
+    Attributes
+    ----------
+    stopping
+        The thread has been told to end.
     """
 
     def __init__(
@@ -45,10 +54,9 @@ class Owner:
     ) -> None:
         self.stuck_after = stuck_after
         self._work, self._idle, self._idle_after = work, idle, idle_after
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]
-        self._calls = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._busy_since: float | None = None
-        self._stopping = False
+        self.stopping = False
         self._current: Future[Any] | None = None
         self._thread = threading.Thread(target=self._main, name="mlxnb-engine", daemon=True)
         atexit.register(self.stop)
@@ -56,8 +64,10 @@ class Owner:
 
     # --- any thread ---------------------------------------------------------------------------
 
-    def call(self, function: Callable[[], T]) -> T:
+    def call(self, function: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> T:
         """Run a function on the owner's thread and return what it returns.
+
+        ``meanwhile`` is called now and then on the thread that waits.
 
         Raises
         ------
@@ -70,12 +80,13 @@ class Owner:
         self._calls.put((function, future))
         while True:
             try:
-                return future.result(timeout=0.5)
+                return future.result(timeout=POLL_S)
             except TimeoutError:
                 if future.done():
                     raise
                 if not self.healthy:
                     raise EngineDied(self.ailment) from None
+                meanwhile()
 
     def wake(self) -> None:
         """There is work."""
@@ -102,23 +113,31 @@ class Owner:
         )
 
     def stop(self, timeout: float = 10.0) -> None:
-        """Finish the present step and end the thread; harmless when done twice."""
-        self._stopping = True
+        """Finish the present step and end the thread; harmless when done twice.
+
+        A thread that is stuck is given another chance when the process exits.
+        """
+        self.stopping = True
         self.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)
-        atexit.unregister(self.stop)
+        if not self._thread.is_alive():
+            atexit.unregister(self.stop)
 
     # --- its own thread -----------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Tell, in the midst of a long call, that it goes on."""
+        self._busy_since = time.monotonic()
 
     def _main(self) -> None:
         import mlx.core as mx
 
         try:
-            while not self._stopping:
+            while not self.stopping:
                 self._turn()
         except BaseException as error:
-            log.error("the engine's thread ended: %s", type(error).__name__)
+            log.error("the engine's thread ended: %s: %s", type(error).__name__, error)
         finally:
             self._fail_calls()
             mx.synchronize()
@@ -126,11 +145,12 @@ class Owner:
 
     def _turn(self) -> None:
         """All calls that wait, then one step of work; sleeps where there is neither."""
-        self._run_calls()
-        self._busy_since = time.monotonic()
+        while not (self.stopping or self._calls.empty()):
+            self._run(self._calls.get())
+        self.beat()
         worked = self._work()
         self._busy_since = None
-        if worked or self._stopping:
+        if worked or self.stopping:
             return
         try:
             item = self._calls.get(timeout=self._idle_after)
@@ -139,15 +159,11 @@ class Owner:
             item = self._calls.get()
         self._run(item)
 
-    def _run_calls(self) -> None:
-        while not self._calls.empty():
-            self._run(self._calls.get())
-
-    def _run(self, item: tuple[Callable[[], Any], Future[Any]] | None) -> None:
+    def _run(self, item: Call | None) -> None:
         if item is None:
             return
         function, self._current = item
-        self._busy_since = time.monotonic()
+        self.beat()
         try:
             self._current.set_result(function())
         except Exception as error:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlxnb.cache.live import Live
 from mlxnb.cache.plan import Plan
 from mlxnb.engine.events import Done, Event, Prefill
 from mlxnb.engine.sampling import Processor, Sampler, Sampling
-from mlxnb.records.tokens import WIDTH, pack
+from mlxnb.records.tokens import pack
 from mlxnb.records.turn import Clock, FinishReason, TurnRecord
 from mlxnb.text.answer import AnswerMachine, Piece
+
+if TYPE_CHECKING:
+    from mlxnb.engine.lane import Lane
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +26,10 @@ class Request:
 
     ``reuse=False`` neither looks up nor files. ``prefill_only`` ends when the prompt's KV is
     there. ``owner`` is the session that continues the KV afterwards. ``cancelled`` may be set by
-    any thread; the engine sees it within one step.
+    any thread; the engine sees it within one step. ``reached`` is the number of tokens, prompt
+    and output, whose KV was computed or reused so far; ``cached`` is what was
+    reused, None before the start, and ``planned`` what had been promised. ``alone``: it shares no
+    batch.
     """
 
     model: str
@@ -46,12 +53,17 @@ class Request:
     sampler: Sampler | None = None
     processors: list[Processor] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
+    lane: Lane | None = None
+    planned: int = 0
     cached: int | None = None
+    reached: int = 0
     reasoning_tokens: int = 0
     setbacks: int = 0
+    alone: bool = False
     ending: FinishReason | None = None
     error: Exception | None = None
     done: bool = False
+    ends: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def tokens(self) -> list[int]:
@@ -73,15 +85,17 @@ class Request:
     def fed(self, tokens: list[int]) -> None:
         """Note that these tokens' KV is now in the live cache."""
         assert self.live is not None
+        start = self.live.length
+        end = start + len(tokens)
         self.live.tokens.extend(pack(tokens))
+        self.record.recomputed_tokens += max(0, min(self.reached, end) - start)
+        self.reached = max(self.reached, end)
 
     def catch_up(self) -> None:
         """Note that all tokens there are have their KV (a batch feeds a token as it gives it)."""
         assert self.live is not None
-        beyond = self.live.length - len(self.prompt)
-        rest = self.generated[max(0, beyond) :]
-        self.fed(self.prompt[self.live.length :] + rest)
-        self.record.decode_inputs += len(rest)
+        length, prompt = self.live.length, len(self.prompt)
+        self.fed(self.prompt[length:] + self.generated[max(0, length - prompt) :])
 
     def fail(self, error: Exception) -> None:
         """End this request with an error at the next occasion."""
@@ -90,7 +104,7 @@ class Request:
     def progress(self) -> None:
         """Tell how much of the prompt has its KV."""
         assert self.live is not None
-        done = min(len(self.live.tokens) // WIDTH, len(self.prompt))
+        done = min(self.live.length, len(self.prompt))
         self.events.put(Prefill(done, len(self.prompt), self.cached or 0))
 
     def accept(self, token: int) -> None:
@@ -119,14 +133,16 @@ class Request:
         if self.machine.stop_sequence is None:
             self.detokenizer.finalize()
             self._emit(self.machine.feed(self.detokenizer.last_segment))
-            if self.machine.stop_sequence is not None and reason in ("stop", "length"):
-                reason = "stop_sequence"
         self._emit(self.machine.finish(cut=reason != "stop"))
-        if reason == "stop" and self.machine.stop_sequence is not None:
+        if self.machine.stop_sequence is not None and reason in ("stop", "length"):
             return "stop_sequence"
         if reason == "stop" and self.machine.tool_calls:
             return "tool_calls"
         return reason
+
+    def begin_end(self) -> bool:
+        """Whether the caller is to end this request: True for the first who asks, on any thread."""
+        return self.ends.acquire(blocking=False)
 
     def finish(self, reason: FinishReason, error: Exception | None) -> None:
         """Tell the end, once."""

@@ -18,16 +18,17 @@ class Rate:
 
     tokens: int = 0
     seconds: float = 0.0
-    recent: float | None = None
-    last: int = SMALLEST
+    largest: int = 0
+    _recent_tokens: float = 0.0
+    _recent_seconds: float = 0.0
 
     def note(self, tokens: int, seconds: float) -> None:
         """Count a chunk."""
         self.tokens += tokens
         self.seconds += seconds
-        rate = tokens / max(seconds, 1e-9)
-        self.recent = rate if self.recent is None else 0.5 * (self.recent + rate)
-        self.last = tokens
+        self.largest = max(self.largest, tokens)
+        self._recent_tokens = 0.5 * self._recent_tokens + tokens
+        self._recent_seconds = 0.5 * self._recent_seconds + max(seconds, 1e-9)
 
     @property
     def mean(self) -> float | None:
@@ -36,22 +37,26 @@ class Rate:
 
     @property
     def chunk(self) -> int:
-        """Tokens for the next chunk: growing fourfold at most, 0.8 of what would fit."""
-        if self.recent is None:
+        """Tokens for the next chunk: 0.8 of what would fit, four times the largest at most."""
+        if not self.largest:
             return SMALLEST
-        fitting = int(0.8 * CHUNK_S * self.recent)
-        return max(SMALLEST, min(fitting, 4 * self.last, LARGEST))
+        fitting = int(0.8 * CHUNK_S * self._recent_tokens / self._recent_seconds)
+        return max(SMALLEST, min(fitting, 4 * self.largest, LARGEST))
 
 
 @dataclass(slots=True, eq=False)
 class Runtime:
-    """A loaded model. ``key`` names its KV: content fingerprint and adapter."""
+    """A loaded model. ``key`` names its KV: content fingerprint and adapter.
+
+    ``layers`` is the number of its layers whose KV is kept, ``end_tokens`` what ends an answer.
+    """
 
     info: ModelInfo
     model: Any
     tokenizer: Any
     key: str
     vocab: int
+    layers: int
     end_tokens: frozenset[int]
     rewindable: bool
     batchable: bool

@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.errors import InvalidOption
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 DEFAULT_MAX_TOKENS = 1024
+COLDEST = 1e-4
+"""Lower temperatures are greedy: dividing by them leaves the range of half precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,12 @@ class Sampling:
     n: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        elif self.stop is not None:
-            object.__setattr__(self, "stop", tuple(self.stop))
-        for name, (low, high, kinds) in _RANGES.items():
-            _check(name, getattr(self, name), low, high, kinds)
-        if not all(isinstance(s, str) for s in self.stop or ()):
-            raise InvalidOption("stop is a string or a list of strings")
-        _check_bias(self.logit_bias)
+        for name, (low, high, whole) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _number(name, value, low, high, whole))
+        object.__setattr__(self, "stop", _strings(self.stop))
+        object.__setattr__(self, "logit_bias", _bias(self.logit_bias))
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Sampling:
@@ -81,38 +82,55 @@ class Sampling:
         return self.over(defaults)
 
 
-_NUMBER = (int, float)
-_RANGES: dict[str, tuple[float, float, tuple[type, ...]]] = {
-    "temperature": (0.0, 100.0, _NUMBER),
-    "top_p": (0.0, 1.0, _NUMBER),
-    "top_k": (0, 2**31 - 1, (int,)),
-    "min_p": (0.0, 1.0, _NUMBER),
-    "repetition_penalty": (0.01, 100.0, _NUMBER),
-    "presence_penalty": (-100.0, 100.0, _NUMBER),
-    "frequency_penalty": (-100.0, 100.0, _NUMBER),
-    "seed": (0, 2**64 - 1, (int,)),
-    "max_tokens": (1, 2**31 - 1, (int,)),
-    "n": (1, 128, (int,)),
+_RANGES: dict[str, tuple[float, float, bool]] = {
+    "temperature": (0.0, 100.0, False),
+    "top_p": (0.0, 1.0, False),
+    "top_k": (0, 2**31 - 1, True),
+    "min_p": (0.0, 1.0, False),
+    "repetition_penalty": (0.01, 100.0, False),
+    "presence_penalty": (-100.0, 100.0, False),
+    "frequency_penalty": (-100.0, 100.0, False),
+    "seed": (0, 2**64 - 1, True),
+    "max_tokens": (1, 2**31 - 1, True),
+    "n": (1, 128, True),
 }
+"""Lowest value, highest value, and whether only whole numbers will do."""
 
 
-def _check(name: str, value: Any, low: float, high: float, kinds: tuple[type, ...]) -> None:
-    if value is None:
-        return
-    kind = "an integer" if kinds == (int,) else "a number"
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+def _number(name: str, value: Any, low: float, high: float, whole: bool) -> int | float:
+    number = _plain(value, whole)
+    if number is None:
+        kind = "an integer" if whole else "a number"
         raise InvalidOption(f"{name} is {kind} in [{low}, {high}], not {value!r}")
-    if not low <= value <= high:
+    if not low <= number <= high:  # NaN too
         raise InvalidOption(f"{name} lies in [{low}, {high}], {value!r} does not")
+    return number
 
 
-def _check_bias(bias: Any) -> None:
+def _plain(value: Any, whole: bool = False) -> int | float | None:
+    """A number of Python's own (NumPy's integers are no ints); None if it is none of that kind."""
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        return None
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _strings(stop: Any) -> tuple[str, ...] | None:
+    if stop is None or isinstance(stop, str):
+        return None if stop is None else (stop,)
+    strings = tuple(stop) if isinstance(stop, Iterable) else (stop,)
+    if not all(isinstance(s, str) for s in strings):
+        raise InvalidOption(f"stop is a string or a list of strings, not {stop!r}")
+    return strings
+
+
+def _bias(bias: Any) -> dict[int, float] | None:
     if bias is None:
-        return
-    if not isinstance(bias, Mapping) or not all(
-        isinstance(k, int) and isinstance(v, _NUMBER) and math.isfinite(v) for k, v in bias.items()
-    ):
-        raise InvalidOption("logit_bias maps token ids (int) to numbers")
+        return None
+    pairs = bias.items() if isinstance(bias, Mapping) else [(None, None)]
+    plain = {_plain(token, whole=True): _plain(value) for token, value in pairs}
+    if None in plain or not all(v is not None and math.isfinite(v) for v in plain.values()):
+        raise InvalidOption("logit_bias maps token ids (integers) to numbers")
+    return {int(token or 0): float(value or 0) for token, value in plain.items()}
 
 
 class Sampler:
@@ -120,36 +138,46 @@ class Sampler:
 
     ``position`` is the number of tokens that the request has drawn; set it back to draw again.
     A fault in a filter is kept in ``fault`` and ends this request alone: the batch goes on.
+    ``greedy``: it takes the likeliest, as `likeliest` does.
     """
 
     def __init__(self, sampling: Sampling, vocab: int) -> None:
         self.position = 0
         self.fault: Exception | None = None
         self._temperature = sampling.temperature or 0.0
-        self._seed = sampling.seed or 0
+        self.greedy = self._temperature < COLDEST or sampling.top_p == 0
+        self._seed = (sampling.seed or 0).to_bytes(8, "little")
         self._filters = _filters(sampling, vocab)
 
     def __call__(self, logprobs: mx.array) -> mx.array:
+        """The next token."""
         import mlx.core as mx
 
         position, self.position = self.position, self.position + 1
-        if self._temperature == 0 or self.fault is not None:
-            return mx.argmax(logprobs, axis=-1)
+        if self.greedy or self.fault is not None:
+            return likeliest(logprobs)
         try:
             for keep in self._filters:
                 logprobs = keep(logprobs)
-            return mx.random.categorical(
-                logprobs * (1.0 / self._temperature), key=self._key(position)
-            )
+            scaled = logprobs * (1.0 / self._temperature)
+            return mx.random.categorical(scaled, key=self._key(position))
         except Exception as error:
             self.fault = error
-            return mx.argmax(logprobs, axis=-1)
+            return likeliest(logprobs)
 
     def _key(self, position: int) -> mx.array:
+        """A key of its own for each seed and position, as ``mx.random.key`` makes them."""
         import mlx.core as mx
 
-        mixed = (self._seed ^ (self._seed >> 32)) & 0xFFFFFFFF
-        return mx.array([mixed, position], dtype=mx.uint32)
+        drawn = blake2b(self._seed + position.to_bytes(8, "little"), digest_size=8).digest()
+        return mx.random.key(int.from_bytes(drawn, "little"))
+
+
+def likeliest(logprobs: mx.array) -> mx.array:
+    """The likeliest tokens ``(rows,)``. One function: mlx-lm calls it once for all its rows."""
+    import mlx.core as mx
+
+    return mx.argmax(logprobs, axis=-1)
 
 
 def _filters(sampling: Sampling, vocab: int) -> list[Callable[[mx.array], mx.array]]:
@@ -168,10 +196,10 @@ def _filters(sampling: Sampling, vocab: int) -> list[Callable[[mx.array], mx.arr
 
 
 class Processor:
-    """A logits processor ``(tokens (n,), logits (1, vocab)) → (1, vocab)`` whose fault stays its own.
+    """A logits processor ``(tokens (n,), logits (1, vocab)) → (1, vocab)`` that keeps its fault.
 
     mlx-lm's batch is void after an exception; so it is kept in ``fault`` instead, and the request
-    ended after the step.
+    ended after the step. What it returns must fit into the batch beside the other rows.
     """
 
     def __init__(self, inner: Callable[[mx.array, mx.array], mx.array]) -> None:
@@ -179,10 +207,16 @@ class Processor:
         self._inner = inner
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
+        """The logits as the inner processor wants them; after a fault, as they are."""
         if self.fault is not None:
             return logits
         try:
-            return self._inner(tokens, logits)
+            processed = self._inner(tokens, logits)
+            if processed.shape != logits.shape:
+                raise ValueError(
+                    f"a logits processor returned {processed.shape}, not {logits.shape}"
+                )
+            return processed.astype(logits.dtype)
         except Exception as error:
             self.fault = error
             return logits

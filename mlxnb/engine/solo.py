@@ -1,7 +1,7 @@
 """The loop of a request that runs alone: chunked prefill, then decode one token ahead.
 
 Phases: (1) ``prefill`` puts all but the last token of the sequence into the caches, a chunk a
-call; (2) ``start`` feeds the last one; (3) each ``step`` feeds the token that was drawn, so that
+call; (2) ``Solo`` feeds the last one; (3) each ``step`` feeds the token that was drawn, so that
 the next is being computed while this one is read and turned into text.
 """
 
@@ -14,6 +14,9 @@ import mlx.core as mx
 from mlxnb import mlxlm
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
+
+CLEAR_EVERY = 256
+"""Decode steps between two times that MLX gives back freed memory, as in mlx-lm's loop."""
 
 
 def prefill(runtime: Runtime, request: Request) -> int:
@@ -52,7 +55,8 @@ class Solo:
     def __init__(self, runtime: Runtime, request: Request, pending: int | None = None) -> None:
         live = request.live
         assert live is not None and live.caches is not None
-        self._model, self._request, self._caches = runtime.model, request, live.caches
+        self.request = request
+        self._model, self._caches = runtime.model, live.caches
         self._steps = 0
         self._context = None
         if request.processors:
@@ -60,45 +64,44 @@ class Solo:
         if pending is not None:
             self._drawn: mx.array | None = mx.array([pending], dtype=mx.uint32)
         else:
-            last = request.tokens[-1]
+            last = (request.generated or request.prompt)[-1]
             self._drawn = self._draw(mx.array([last], dtype=mx.uint32))
-            self._fed(last)
+            request.fed([last])
 
     def _draw(self, token: mx.array) -> mx.array:
         """Feed ``(1,)`` token, return the ``(1,)`` next one, being computed."""
         logits = self._model(token[None], cache=self._caches)[:, -1, :]
         if self._context is not None:
             context = self._context.update_and_fetch(token)
-            for processor in self._request.processors:
+            for processor in self.request.processors:
                 logits = processor(context, logits)
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-        assert self._request.sampler is not None
-        drawn = self._request.sampler(logprobs)
+        assert self.request.sampler is not None
+        drawn = self.request.sampler(logprobs)
         mx.async_eval(drawn)
         return drawn
-
-    def _fed(self, token: int) -> None:
-        self._request.fed([token])
-        live = self._request.live
-        assert live is not None
-        if live.length > len(self._request.prompt):
-            self._request.record.decode_inputs += 1
 
     def step(self) -> int:
         """The next token; the one after it is under way unless this must be the last."""
         drawn = self._drawn
         assert drawn is not None, "a settled loop takes no step"
-        following = self._draw(drawn) if self._request.remaining > 1 else None
-        token = int(drawn.item())
+        following = self._draw(drawn) if self.request.remaining > 1 else None
+        token = _read(drawn)
         if following is not None:
-            self._fed(token)
+            self.request.fed([token])
         self._drawn = following
         self._steps += 1
-        if self._steps % 256 == 0:
+        if self._steps % CLEAR_EVERY == 0:
             mx.clear_cache()
         return token
 
     def settle(self) -> int | None:
         """The token that was drawn last, without drawing another; the loop ends here."""
         drawn, self._drawn = self._drawn, None
-        return None if drawn is None else int(drawn.item())
+        return None if drawn is None else _read(drawn)
+
+
+def _read(drawn: mx.array) -> int:
+    token = drawn.item()
+    assert isinstance(token, int), "a token is a whole number"
+    return token
