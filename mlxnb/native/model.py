@@ -55,7 +55,7 @@ def _attention_over(original: Any) -> Any:
         scale: float,
         mask: Mask,
         sinks: mx.array | None = None,
-    ) -> mx.array:
+    ) -> Any:
         if hasattr(cache, "bits") or not available():
             return original(queries, keys, values, cache, scale, mask, sinks)
         return attention(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
