@@ -11,6 +11,8 @@ SHARE = 0.1
 """Part of the time that showing may take: the engine's thread wants the interpreter too."""
 BYTES_PER_S = 250_000
 """Far under the 1 MB/s at which a notebook server drops a kernel's output."""
+LONGEST_S = 1.0
+"""Between two showings, whatever they cost."""
 
 
 class Pace:
@@ -30,11 +32,11 @@ class Pace:
         return self._clock() >= self._next
 
     def show(self, action: Callable[[], int]) -> None:
-        """Do it, one period after the last time or later; ``action`` returns its size in characters."""
+        """Do it when a period has passed; ``action`` returns how many characters went out."""
         self._sleep(max(0.0, self._earliest - self._clock()))
         begin = self._clock()
         size = action()
         end = self._clock()
         self._earliest = begin + PERIOD_S
         costly = max(end + (end - begin) / SHARE, begin + size / BYTES_PER_S)
-        self._next = max(self._earliest, costly)
+        self._next = max(self._earliest, min(costly, end + LONGEST_S))

@@ -12,7 +12,7 @@ import tokenize
 from collections.abc import Mapping
 from typing import Any
 
-from IPython.core.inputtransformer2 import EscapedCommand, MagicAssign
+from IPython.core.inputtransformer2 import EscapedCommand, MagicAssign, TokenTransformBase
 from IPython.core.interactiveshell import InteractiveShell
 
 NAME = "mlx_chat"
@@ -33,10 +33,14 @@ class ChatLine(EscapedCommand):
         return None
 
 
-class ChatAssign(MagicAssign):
+class ChatAssign(TokenTransformBase):
     """`x = %mlx_chat Why?`."""
 
     priority = 1
+
+    def __init__(self, start: tuple[int, int], magic: tuple[int, int]) -> None:
+        super().__init__(start)  # of the line, as HelpEnd has it: the first one is taken
+        self._magic = magic
 
     @classmethod
     def find(cls, tokens_by_line: list[list[Any]]) -> ChatAssign | None:
@@ -44,8 +48,12 @@ class ChatAssign(MagicAssign):
         for line in tokens_by_line:
             for at, token in enumerate(line[:-1]):
                 if token.string == "=" and _is_chat(line[at + 1 :]):
-                    return cls(line[at + 1].start)
+                    return cls(line[0].start, line[at + 1].start)
         return None
+
+    def transform(self, lines: list[str]) -> list[str]:
+        """The lines with the call in place of the magic."""
+        return list(MagicAssign(self._magic).transform(lines))
 
 
 def _is_chat(tokens: list[Any]) -> bool:

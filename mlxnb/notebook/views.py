@@ -10,11 +10,22 @@ from typing import Any
 from mlxnb.engine.events import Event, Piece, Prefill
 from mlxnb.notebook.box import described, footer, html
 from mlxnb.notebook.fence import FirstFence
+from mlxnb.notebook.markdown import to_html
 from mlxnb.notebook.pace import Pace
 from mlxnb.records.turn import Turn
 
 PATIENCE_S = 0.5
 """A prefill that takes longer shows how far it is."""
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160))} | {
+    9: "\t",
+    10: "\n",
+    13: "",
+}
+
+
+def plain(text: str) -> str:
+    """A text without control characters: a terminal would carry its escape sequences out."""
+    return text.translate(_CONTROLS)
 
 
 class View(ABC):
@@ -56,7 +67,8 @@ class TextView(View):
                 self._pace.show(self._flush)
 
     def _shown(self, piece: Piece) -> str:
-        return piece.text if piece.call is None else f"\n[call {described(piece.call)}]\n"
+        call = piece.call
+        return plain(piece.text if call is None else f"\n[call {described(call)}]\n")
 
     def _flush(self) -> int:
         text = "".join(self._waiting)
@@ -85,11 +97,12 @@ class CodeView(TextView):
         self._fence = FirstFence()
 
     def _shown(self, piece: Piece) -> str:
-        return self._fence.feed(piece.text)
+        return plain(self._fence.feed(piece.text))
 
     def close(self, turn: Turn | None) -> None:
         """See `View.close`; says so if there was no code."""
-        self._waiting += [self._fence.feed(self._missing(turn)), self._fence.finish()]
+        rest = self._shown(Piece("text", self._missing(turn)))
+        self._waiting += [rest, plain(self._fence.finish())]
         self._finish()
         complete = turn is not None and turn.finish_reason not in ("cancelled", "error")
         if complete and not self._fence.found:
@@ -111,6 +124,7 @@ class MarkdownView(View):
         super().__init__()
         self._handle: Any = DisplayHandle()  # type: ignore[no-untyped-call]
         self._progress = progress
+        to_html("")  # its libraries are imported before the turn, not at the first token
         self._begin = time.monotonic()
         self._displayed = False
         self._reasoning: list[str] = []
@@ -140,7 +154,7 @@ class MarkdownView(View):
     def _publish(self, note: str = "", final: bool = False) -> int:
         text, reasoning = "".join(self._text), "".join(self._reasoning)
         page = html(text, reasoning, self._calls, note, final)
-        bundle = {"text/html": page, "text/plain": text}
+        bundle = {"text/html": page, "text/plain": plain(text)}
         if self._displayed:
             self._handle.update(bundle, raw=True)
         else:
