@@ -36,7 +36,7 @@ class Encoder:
         self._tokenizer = tokenizer
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._backend = backend if backend is not None and self._agrees(backend) else None
-        self._trims = self._backend is not None and _ends_alone(self._backend)
+        self._trims = self._backend is not None and _trims(self._backend)
 
     def encode(self, text: str, mark: str, continues: bool = False) -> Encoded:
         """Token ids of a text without its marks.
@@ -68,14 +68,16 @@ class Encoder:
             covered = text[start:end]
             if mark not in covered:
                 tokens.append(token)
-                starts.append(start - before - self._trimmed(name))
+                starts.append(max(0, start - before - self._trimmed(name, covered)))
             elif covered.strip(mark):
                 return None
         return Encoded(tokens, starts)
 
-    def _trimmed(self, name: str) -> int:
+    def _trimmed(self, name: str, covered: str) -> int:
         """How many spaces a token begins with that its offsets leave out."""
-        return len(name) - len(name.lstrip(_SPACE)) if self._trims else 0
+        if not self._trims or covered.startswith(" "):
+            return 0
+        return len(name) - len(name.lstrip(_SPACE))
 
     def _agrees(self, backend: Any) -> bool:
         """Whether the tokenizer does nothing to a text beside what its backend does."""
@@ -83,7 +85,8 @@ class Encoder:
         return ids == self._encode(_PROBE)
 
 
-def _ends_alone(backend: Any) -> bool:
+def _trims(backend: Any) -> bool:
     """Whether offsets leave spaces out (``trim_offsets`` of byte-level post-processors)."""
-    offsets: list[tuple[int, int]] = backend.encode(" ", add_special_tokens=False).offsets
-    return offsets == [(1, 1)]
+    encoding = backend.encode("a b", add_special_tokens=False)
+    pairs = zip(encoding.tokens, encoding.offsets, strict=True)
+    return any(name.startswith(_SPACE) and start != 1 for name, (start, _) in pairs)

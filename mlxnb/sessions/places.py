@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,9 +13,13 @@ from mlxnb.sessions.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Characters ``[start, end)`` are the text of message number ``message``."""
+    """Characters ``[start, end)`` are the text of message number ``message``.
+
+    ``word`` is its first that is no white space.
+    """
 
     start: int
+    word: int
     end: int
     role: str
     message: int
@@ -77,8 +82,9 @@ def find_places(
         body = next((b for b in bodies if text.startswith(b + following, at)), None)
         if body is None:
             return None
-        places.append(Place(at, at + len(body), str(message["role"]), number))
-        at += len(body) + len(following)
+        end, word = at + len(body), at + len(body) - len(body.lstrip())
+        places.append(Place(at, word, end, str(message["role"]), number))
+        at = end + len(following)
     return places if at == len(text) else None
 
 
@@ -91,17 +97,24 @@ def _bodies(text: str) -> list[str]:
 def spans_of(starts: Sequence[int], places: Sequence[Place], last: int) -> list[Span]:
     """The tokens of each message's text and, as role template, of what stands before and after.
 
-    A token belongs to the text that it begins in. ``last`` is the message that follows the end.
+    A token that holds a part of a text and a part of what the template writes is the text's.
+    ``starts`` are the characters that tokens begin at; ``last`` follows the end.
     """
     spans: list[Span] = []
-    token = 0
+    done = 0
     for place in places:
-        for border, role in ((place.start, "template"), (place.end, place.role)):
-            begin = token
-            while token < len(starts) and starts[token] < border:
-                token += 1
-            if token > begin:
-                spans.append(Span(begin, token, role, place.message))
-    if token < len(starts):
-        spans.append(Span(token, len(starts), "template", last))
-    return spans
+        first = max(done, _first_token(starts, place))
+        end = max(first, bisect_left(starts, place.end))
+        spans.append(Span(done, first, "template", place.message))
+        spans.append(Span(first, end, place.role, place.message))
+        done = end
+    spans.append(Span(done, len(starts), "template", last))
+    return [span for span in spans if span.end > span.start]
+
+
+def _first_token(starts: Sequence[int], place: Place) -> int:
+    """The token that the text's first word begins in, or one of the white space before it."""
+    at = bisect_left(starts, place.word)
+    if at and (at == len(starts) or starts[at] > place.word):
+        at -= 1
+    return min(at, bisect_left(starts, place.start))
