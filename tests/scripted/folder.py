@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from models.tiny import byte_level
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from mlxnb.models.resolve import resolve
 from mlxnb.sessions.local import LocalEngine
-
-from ..models.tiny import byte_level
 
 END = "<|im_end|>"
 OPENING = "<|im_start|>assistant\n"
