@@ -14,9 +14,7 @@ from typing import Any
 class _Callable(ModuleType):
     def __call__(self) -> Any:
         """The process's engine; see `mlxnb.process_engine`."""
-        import mlxnb
-
-        return mlxnb.process_engine()
+        return sys.modules["mlxnb"].process_engine()
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,19 @@ def _read(source: ModelSource, progress: Progress) -> tuple[Any, dict[str, Any]]
     model.eval()
     _cast(model, source)
     _evaluate(model, progress)
+    if on_cpu():
+        _accelerate(model)
     return model, config
+
+
+def _accelerate(model: Any) -> None:
+    """Let a model on the CPU use the native kernels; once a process, say why it does not."""
+    from mlxnb import native
+
+    native.accelerate(model)
+    reason = native.reason()
+    if reason is not None and native.wanted():
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
 
 
 def _cast(model: Any, source: ModelSource) -> None:

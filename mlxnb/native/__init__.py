@@ -5,7 +5,7 @@ for these shapes and types, and MLX otherwise. ``MLXNB_NATIVE=0`` switches all o
 ``MLXNB_THREADS`` sets the number of threads, ``MLXNB_ISA=portable`` chooses the plain kernels.
 """
 
-from mlxnb.native.extension import available, reason
+from mlxnb.native.extension import available, reason, wanted
 from mlxnb.native.functions import (
     attention,
     linear,
@@ -28,4 +28,5 @@ __all__ = [
     "rms_norm",
     "rope",
     "swiglu",
+    "wanted",
 ]

@@ -18,11 +18,16 @@ def available() -> bool:
 
 def reason() -> str | None:
     """Why the kernels are not used; None: they are."""
-    if os.environ.get("MLXNB_NATIVE") == "0":
+    if not wanted():
         return "MLXNB_NATIVE=0 switches the native kernels off"
     if mx.default_device() != mx.Device(mx.DeviceType.cpu):
         return "the native kernels are for the CPU, and the default device is another"
     return _extension()[1]
+
+
+def wanted() -> bool:
+    """Whether nobody has switched the kernels off."""
+    return os.environ.get("MLXNB_NATIVE") != "0"
 
 
 @functools.cache

@@ -30,3 +30,9 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
     return byte_level("smollm")
+
+
+@pytest.fixture(autouse=True)
+def mlx_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded is compared to the last bits: by MLX's own operations, without our kernels."""
+    monkeypatch.setenv("MLXNB_NATIVE", "0")
