@@ -106,6 +106,8 @@ struct Rope {
   int64_t offset_stride;
 };
 
+struct Blocks;
+
 struct Kernels {
   const char* name;
 
@@ -125,6 +127,8 @@ struct Kernels {
   size_t (*attend_scratch)(const Attention&);
   size_t (*part_floats)(const Attention&);
   void (*merge)(const Attention&, int64_t panel);
+  /// `attend` of one row whose keys and values lie in blocks.
+  void (*attend_blocks)(const Attention&, const Blocks&, int64_t task, float* scratch);
 
   void (*norm)(const Norm&, int64_t row);
   void (*rope)(const Rope&, int64_t batch, int64_t position, float* scratch);

@@ -3,6 +3,7 @@
 
 #include "attention.h"
 #include "multiply.h"
+#include "paged.h"
 #include "small.h"
 
 namespace mlxnb::MLXNB_ISA {
@@ -24,6 +25,7 @@ const Kernels table = {
     attend_scratch,
     part_floats,
     merge,
+    attend_blocks,
     norm,
     rope,
     gated,

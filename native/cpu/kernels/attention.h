@@ -256,6 +256,18 @@ static void put_outputs(const Attention& a, const Panel& p) {
   }
 }
 
+/// The panel's outputs, or what one part of the keys gave towards them.
+static void finish(const Attention& a, const Panel& p, int64_t task) {
+  if (a.splits == 1) {
+    put_outputs(a, p);
+    return;
+  }
+  float* part = a.parts + task * static_cast<int64_t>(part_floats(a));
+  std::memcpy(part, p.top, sizeof(float) * a.lanes);
+  std::memcpy(part + a.lanes, p.sum, sizeof(float) * a.lanes);
+  std::memcpy(part + 2 * a.lanes, p.out, sizeof(float) * a.lanes * a.value_dim);
+}
+
 static void attend(const Attention& a, int64_t task, float* scratch) {
   const Panel p = panel_of(a, task, scratch);
   take_queries(a, p);
@@ -266,14 +278,7 @@ static void attend(const Attention& a, int64_t task, float* scratch) {
       add_block(a, p, begin, count);
     }
   }
-  if (a.splits == 1) {
-    put_outputs(a, p);
-    return;
-  }
-  float* part = a.parts + task * static_cast<int64_t>(part_floats(a));
-  std::memcpy(part, p.top, sizeof(float) * a.lanes);
-  std::memcpy(part + a.lanes, p.sum, sizeof(float) * a.lanes);
-  std::memcpy(part + 2 * a.lanes, p.out, sizeof(float) * a.lanes * a.value_dim);
+  finish(a, p, task);
 }
 
 /// Put the parts of one panel together; the first one's memory is used up.

@@ -101,9 +101,11 @@ template <int bits, int group>
 MLXNB_INLINE f8 scale_of(const float* scales, int64_t block, bool whole = true) {
   constexpr int size = 8 * 32 / bits;
   if constexpr (size > group) {
-    const float a = scales[2 * block];
-    const float b = whole ? scales[2 * block + 1] : 0.0f;
-    return f8{a, a, a, a, b, b, b, b};
+    // both at once, and then each to its half: eight inserts would cost more than the products
+    double both = 0;
+    std::memcpy(&both, scales + 2 * block, whole ? 8 : 4);
+    const f8 pairs = (f8)(d4{both, both, both, both});
+    return __builtin_shufflevector(pairs, pairs, 0, 0, 0, 0, 5, 5, 5, 5);
   } else {
     return splat(scales[block / (group / size)]);
   }

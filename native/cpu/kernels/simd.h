@@ -17,6 +17,7 @@ namespace mlxnb::MLXNB_ISA {
 using f8 = float __attribute__((vector_size(32)));
 using i8 = int32_t __attribute__((vector_size(32)));
 using u8 = uint32_t __attribute__((vector_size(32)));
+using d4 = double __attribute__((vector_size(32)));
 using h8 = uint16_t __attribute__((vector_size(16)));
 
 #define MLXNB_INLINE static inline __attribute__((always_inline))
