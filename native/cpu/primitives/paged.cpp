@@ -1,0 +1,323 @@
+#include "paged.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../paged.h"
+
+namespace mlxnb {
+namespace {
+
+using SharedPages = std::shared_ptr<const Pages>;
+
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
+
+/// Tokens of an array (rows, heads, tokens, dim) whose last axis is dense.
+struct Tokens {
+  const char* data;
+  int64_t row, head, token;  // strides in bytes
+
+  Tokens(const mx::array& x, mx::Stream stream) {
+    const auto size = static_cast<int64_t>(x.itemsize());
+    const bool dense = x.shape(3) == 1 || x.strides(3) == 1;
+    data = dense ? x.data<char>() : static_cast<const char*>(flat(x, stream));
+    int64_t step = x.shape(3);
+    int64_t strides[3];
+    for (int i = 2; i >= 0; --i) {
+      strides[i] = size * (dense ? x.strides(i) : step);
+      step *= x.shape(i);
+    }
+    row = strides[0];
+    head = strides[1];
+    token = strides[2];
+  }
+};
+
+/// Copy `count` tokens of each head into a block (heads, size, dim), from token `at` on.
+void put(const Tokens& from, int64_t row, int64_t first, char* block, int64_t at, int64_t count,
+         int64_t heads, int64_t size, int64_t bytes) {
+  for (int64_t h = 0; h < heads; ++h) {
+    const char* source = from.data + row * from.row + h * from.head + first * from.token;
+    char* target = block + (h * size + at) * bytes;
+    for (int64_t t = 0; t < count; ++t) {
+      std::memcpy(target + t * bytes, source + t * from.token, bytes);
+    }
+  }
+}
+
+void write(const Pages& pages, int64_t layer, const Tokens& keys, const Tokens& values) {
+  const auto size = static_cast<int64_t>(mx::size_of(pages.dtype()));
+  for (int64_t row = 0; row < pages.rows(); ++row) {
+    for (int64_t done = 0; done < pages.count(row);) {
+      const int64_t number = (pages.start(row) + done) / pages.block();
+      const int64_t at = (pages.start(row) + done) % pages.block();
+      const int64_t count = std::min(pages.count(row) - done, pages.block() - at);
+      put(keys, row, done, pages.keys(row, number, layer), at, count, pages.heads(), pages.block(),
+          size * pages.key_dim());
+      put(values, row, done, pages.values(row, number, layer), at, count, pages.heads(),
+          pages.block(), size * pages.value_dim());
+      done += count;
+    }
+  }
+}
+
+class Write : public CpuPrimitive {
+ public:
+  Write(mx::Stream stream, SharedPages pages, int layer)
+      : CpuPrimitive(stream), pages_(std::move(pages)), layer_(layer) {}
+
+  const char* name() const override { return "MlxnbPagedWrite"; }
+
+  void eval_cpu(const std::vector<mx::array>& in, std::vector<mx::array>& outputs) override {
+    allocate(outputs[0]);
+    const Tokens keys(in[0], stream());
+    const Tokens values(in[1], stream());
+    auto* done = outputs[0].data<uint8_t>();
+    dispatch(stream(), [pages = pages_, layer = layer_, keys, values, done] {
+      write(*pages, layer, keys, values);
+      *done = 1;
+    });
+  }
+
+ private:
+  SharedPages pages_;
+  int layer_;
+};
+
+class Attend : public CpuPrimitive {
+ public:
+  Attend(mx::Stream stream, SharedPages pages, int layer, float scale, int window, bool sinks)
+      : CpuPrimitive(stream),
+        pages_(std::move(pages)),
+        layer_(layer),
+        scale_(scale),
+        window_(window),
+        sinks_(sinks) {}
+
+  const char* name() const override { return "MlxnbPagedAttention"; }
+
+  void eval_cpu(const std::vector<mx::array>& in, std::vector<mx::array>& outputs) override {
+    allocate_by_position(outputs[0]);
+    if (outputs[0].size() == 0) {
+      return;
+    }
+    auto held = std::make_shared<Held>();
+    describe(in, outputs[0], held->attention);
+    point(*held);
+    const size_t floats = plan(held->attention, kernels(), pool().threads());
+    held->attention.each.parts = floats ? temporary(floats, stream()) : nullptr;
+    dispatch(stream(), [held, pages = pages_] { run(held->attention, kernels(), pool()); });
+  }
+
+ private:
+  /// The attention and the pointers that it points to.
+  struct Held {
+    PagedAttention attention;
+    std::vector<const void*> keys, values;
+  };
+
+  /// Memory in the order (rows, queries, heads, dim).
+  static void allocate_by_position(mx::array& out) {
+    const int64_t heads = out.shape(1), queries = out.shape(2), dim = out.shape(3);
+    const mx::Strides strides{queries * heads * dim, dim, heads * dim, 1};
+    auto flags = out.flags();
+    flags.contiguous = true;
+    flags.row_contiguous = heads == 1 || queries == 1;
+    flags.col_contiguous = out.size() <= 1;
+    out.set_data(mx::allocator::malloc(out.nbytes()), out.size(), strides, flags);
+  }
+
+  void describe(const std::vector<mx::array>& in, mx::array& out, PagedAttention& p) {
+    const mx::array& q = in[0];
+    const Tokens queries(q, stream());
+    const auto size = static_cast<int64_t>(q.itemsize());
+    Attention& a = p.each;
+    a = Attention{};
+    a.q = queries.data;
+    a.q_strides[1] = queries.head / size;
+    a.q_strides[2] = queries.token / size;
+    a.out = out.data<void>();
+    a.type = type_of(q.dtype());
+    a.batch = 1;
+    a.heads = q.shape(1);
+    a.kv_heads = pages_->heads();
+    a.queries = q.shape(2);
+    a.dim = q.shape(3);
+    a.value_dim = pages_->value_dim();
+    a.scale = scale_;
+    a.causal = true;
+    a.window = window_;
+    a.mask_kind = Mask::none;
+    if (sinks_) {
+      a.sinks = flat(in[1], stream());
+      a.sinks_type = type_of(in[1].dtype());
+    }
+    p.q_row = queries.row / size;
+    p.out_row = a.queries * a.heads * a.value_dim;
+  }
+
+  /// Look up where each row's blocks begin.
+  void point(Held& held) const {
+    const int64_t queries = held.attention.each.queries;
+    std::vector<int64_t> first;
+    for (int64_t row = 0; row < pages_->rows(); ++row) {
+      first.push_back(static_cast<int64_t>(held.keys.size()));
+      const int64_t tokens = pages_->start(row) + pages_->count(row);
+      for (int64_t b = 0; b * pages_->block() < tokens; ++b) {
+        held.keys.push_back(pages_->keys(row, b, layer_));
+        held.values.push_back(pages_->values(row, b, layer_));
+      }
+    }
+    for (int64_t row = 0; row < pages_->rows(); ++row) {
+      const int64_t tokens = pages_->start(row) + pages_->count(row);
+      held.attention.keys.push_back(pages_->start(row) + queries);
+      held.attention.blocks.push_back({held.keys.data() + first[row],
+                                       held.values.data() + first[row], pages_->block(), tokens});
+    }
+  }
+
+  SharedPages pages_;
+  int layer_;
+  float scale_;
+  int window_;
+  bool sinks_;
+};
+
+void check_layer(const Pages& pages, int layer) {
+  if (layer < 0 || layer >= pages.layers()) {
+    refuse("no such layer in the slabs");
+  }
+}
+
+void check_tokens(const Pages& pages, const mx::array& x, int64_t dim, const char* what) {
+  if (x.ndim() != 4 || x.shape(0) != pages.rows() || x.shape(3) != dim) {
+    refuse(std::string(what) + " are (rows, heads, tokens, dim) of the pages");
+  }
+  if (x.dtype() != pages.dtype()) {
+    refuse(std::string(what) + " are of the slabs' type");
+  }
+}
+
+}  // namespace
+
+Pages::Pages(std::vector<mx::array> keys, std::vector<mx::array> values,
+             std::vector<int32_t> table, int64_t width, std::vector<int32_t> starts,
+             std::vector<int32_t> counts)
+    : dtype_(mx::float32),
+      table_(std::move(table)),
+      width_(width),
+      starts_(std::move(starts)),
+      counts_(std::move(counts)) {
+  if (keys.empty() || keys.size() != values.size() || keys[0].ndim() != 5 ||
+      values[0].ndim() != 5) {
+    refuse("there are slabs of keys, and as many of values, with five axes");
+  }
+  shape_ = keys[0].shape();
+  value_dim_ = values[0].shape(4);
+  dtype_ = keys[0].dtype();
+  type_of(dtype_);
+  check(keys);
+  shape_.back() = values[0].shape(4);
+  check(values);
+  shape_.back() = keys[0].shape(4);
+  if (counts_.size() != starts_.size() ||
+      static_cast<int64_t>(table_.size()) != rows() * width_) {
+    refuse("the table has a row for each start and each count");
+  }
+  const auto slots = static_cast<int64_t>(keys.size()) * shape_[0];
+  for (const int32_t entry : table_) {
+    if (entry < 0 || entry >= slots) {
+      refuse("the table points outside of the slabs");
+    }
+  }
+  for (int64_t row = 0; row < rows(); ++row) {
+    if (start(row) < 0 || count(row) < 0 || start(row) + count(row) > room()) {
+      refuse("the table has no blocks for so many tokens");
+    }
+  }
+  for (auto* slabs : {&keys, &values}) {
+    for (mx::array& slab : *slabs) {
+      (slabs == &keys ? keys_ : values_).push_back(slab.data<char>());
+      arrays_.push_back(slab);
+    }
+  }
+}
+
+void Pages::check(std::vector<mx::array>& slabs) const {
+  for (mx::array& slab : slabs) {
+    if (slab.shape() != shape_ || slab.dtype() != dtype_) {
+      refuse("all slabs have one shape and one type");
+    }
+    slab.eval();
+    if (!slab.flags().row_contiguous) {
+      refuse("slabs are contiguous");
+    }
+  }
+}
+
+char* Pages::at(const std::vector<char*>& slabs, int64_t dim, int64_t row, int64_t number,
+                int64_t layer) const {
+  const int64_t entry = table_[row * width_ + number];
+  const auto size = static_cast<int64_t>(mx::size_of(dtype_));
+  const int64_t slot = (entry % shape_[0]) * shape_[1] + layer;
+  return slabs[entry / shape_[0]] + slot * heads() * block() * dim * size;
+}
+
+char* Pages::keys(int64_t row, int64_t number, int64_t layer) const {
+  return at(keys_, key_dim(), row, number, layer);
+}
+
+char* Pages::values(int64_t row, int64_t number, int64_t layer) const {
+  return at(values_, value_dim(), row, number, layer);
+}
+
+mx::array paged_write(SharedPages pages, int layer, const mx::array& keys, const mx::array& values,
+                      const std::optional<mx::array>& after) {
+  check_layer(*pages, layer);
+  check_tokens(*pages, keys, pages->key_dim(), "keys");
+  check_tokens(*pages, values, pages->value_dim(), "values");
+  for (const auto& x : {keys, values}) {
+    if (x.shape(1) != pages->heads()) {
+      refuse("keys and values have the slabs' heads");
+    }
+    for (int64_t row = 0; row < pages->rows(); ++row) {
+      if (pages->count(row) > x.shape(2)) {
+        refuse("there are fewer tokens than are to be written");
+      }
+    }
+  }
+  std::vector<mx::array> inputs{keys, values};
+  if (after) {
+    inputs.push_back(*after);
+  }
+  auto primitive = std::make_shared<Write>(cpu_stream(), std::move(pages), layer);
+  return mx::array({1}, mx::uint8, std::move(primitive), std::move(inputs));
+}
+
+mx::array paged_attention(SharedPages pages, int layer, const mx::array& queries, float scale,
+                          int window, const std::optional<mx::array>& sinks,
+                          const std::optional<mx::array>& after) {
+  check_layer(*pages, layer);
+  check_tokens(*pages, queries, pages->key_dim(), "queries");
+  if (queries.shape(1) % pages->heads() != 0) {
+    refuse("query heads are a multiple of the slabs' heads");
+  }
+  std::vector<mx::array> inputs{queries};
+  if (sinks) {
+    if (sinks->ndim() != 1 || sinks->shape(0) != queries.shape(1) ||
+        !is_floating(sinks->dtype())) {
+      refuse("there is one sink for each head");
+    }
+    inputs.push_back(*sinks);
+  }
+  if (after) {
+    inputs.push_back(*after);
+  }
+  auto shape = queries.shape();
+  shape.back() = static_cast<int>(pages->value_dim());
+  auto primitive = std::make_shared<Attend>(cpu_stream(), std::move(pages), layer, scale, window,
+                                            sinks.has_value());
+  return mx::array(shape, queries.dtype(), std::move(primitive), std::move(inputs));
+}
+
+}  // namespace mlxnb
