@@ -1,0 +1,24 @@
+"""An engine for each test, with one tiny model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .running import Engine
+
+
+@pytest.fixture
+def bare() -> Iterator[Engine]:
+    """An engine with nothing loaded."""
+    engine = Engine(budget=64 * 2**20)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def engine(bare: Engine) -> Engine:
+    """An engine with a tiny llama."""
+    bare.install()
+    return bare
