@@ -37,7 +37,8 @@ class PagedLayer:
     def __init__(self, pool: PagedPool, layer: int) -> None:
         self.pool = pool
         self.layer = layer
-        self._call: Call | None = None
+        # the pool keeps a call for its time; held here, slabs would be held with it
+        self._call: weakref.ref[Call] | None = None
         self._new_keys: weakref.ref[mx.array] | None = None
 
     def rows(self) -> Sequence[PagedSequence]:
@@ -59,8 +60,9 @@ class PagedLayer:
         for row, start, count in zip(rows, starts, counts, strict=True):
             if count:
                 row.extend_to(start + count)
-        self._call = self.pool.call(rows, starts, counts, keys.shape[2])
-        self.pool.kernels.write(self.pool, self._call, self.layer, keys, values)
+        call = self.pool.call(rows, starts, counts, keys.shape[2])
+        self.pool.kernels.write(self.pool, call, self.layer, keys, values)
+        self._call = weakref.ref(call)
         self._new_keys = weakref.ref(keys)
         return keys, values
 
@@ -76,16 +78,15 @@ class PagedLayer:
         ``mask`` is what ``make_mask`` gave; an array ``(…, n, longest row)`` works too, by way of
         a copy.
         """
-        assert self._call is not None, "update_and_fetch comes first"
+        call = self._call() if self._call is not None else None
+        assert call is not None, "attention follows the update of the same call"
         if isinstance(mask, mx.array) or (mask is None and queries.shape[2] > 1):
-            keys, values = gathered(self.pool, self._call, self.layer)
+            keys, values = gathered(self.pool, call, self.layer)
             return mx.fast.scaled_dot_product_attention(
                 queries, keys, values, scale=scale, mask=mask, sinks=sinks
             )
         window = mask.size if isinstance(mask, Window) else None
-        return self.pool.kernels.attend(
-            self.pool, self._call, self.layer, queries, scale, window, sinks
-        )
+        return self.pool.kernels.attend(self.pool, call, self.layer, queries, scale, window, sinks)
 
     def make_mask(
         self, N: int, return_array: bool = False, window_size: int | None = None
@@ -103,7 +104,9 @@ class PagedLayer:
         """A copy of all keys and values, ``(rows, heads, longest, dim)``; rows start at 0."""
         offsets = self.offsets()
         call = Call([row.table for row in self.rows()], offsets, (0,) * len(offsets), 0)
-        return gathered(self.pool, call, self.layer)
+        copies = gathered(self.pool, call, self.layer)
+        mx.eval(copies)  # the blocks may be another's when somebody looks
+        return copies
 
     # --- what mlx-lm's generator calls --------------------------------------------------------
 

@@ -46,6 +46,7 @@ def paged_attention(
     scale: float,
     window: int | None = None,
     sinks: mx.array | None = None,
+    written: mx.array | None = None,
 ) -> mx.array:
     """Causal attention of the newest tokens of each row over all of the row's tokens.
 
@@ -65,6 +66,8 @@ def paged_attention(
         A query sees so many positions at most, its own included.
     sinks
         ``(query heads,)``: a logit that takes part in each softmax and has no value.
+    written
+        ``(rows,)`` int32, tokens that are there, if some of the new ones are padding.
 
     Returns
     -------
@@ -74,7 +77,7 @@ def paged_attention(
     mask = visible(lengths, queries.shape[2], table.shape[1] * BLOCK, window)
     gathered = gather(values, table, layer)
     # a block may end in what another sequence left there, and 0 × NaN would be NaN
-    there = mx.arange(gathered.shape[2]) < lengths[:, None]
+    there = mx.arange(gathered.shape[2]) < (lengths if written is None else written)[:, None]
     gathered = mx.where(there[:, None, :, None], gathered, mx.zeros((), gathered.dtype))
     return mx.fast.scaled_dot_product_attention(
         queries, gather(keys, table, layer), gathered, scale=scale, mask=mask, sinks=sinks

@@ -24,14 +24,14 @@ class Piece:
     at: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Call:
     """What all layers of one call of the model share.
 
     Row ``b`` has ``starts[b]`` tokens and gets ``counts[b]`` more; its other ``width - counts[b]``
     columns are padding, whose keys are not kept and whose outputs nobody reads. ``slabs`` are the
-    names of the slabs in which the rows' blocks lie, ``rows`` the table ``(rows, blocks)``.
-    ``native`` is what a native kernel made of it, by layer group.
+    names of the slabs in which the rows' blocks lie, ``places`` the table ``(rows, blocks)``.
+    ``native`` is what native kernels made of it, by layer group.
     """
 
     tables: Sequence[Sequence[Slot]]
@@ -39,21 +39,33 @@ class Call:
     counts: tuple[int, ...]
     width: int
     slabs: list[int] = field(init=False)
-    rows: np.ndarray[Any, Any] = field(init=False)
-    table: mx.array = field(init=False)
-    lengths: mx.array = field(init=False)
+    places: np.ndarray[Any, Any] = field(init=False)
     native: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         blocks = -(-(max(self.starts) + self.width) // BLOCK)
         self.tables = [table[:blocks] for table in self.tables]
         self.slabs = sorted({slab for table in self.tables for slab, _ in table})
-        place = {slab: number * SLAB for number, slab in enumerate(self.slabs)}
-        self.rows = np.zeros((len(self.tables), blocks), np.int32)
+        first = {slab: number * SLAB for number, slab in enumerate(self.slabs)}
+        self.places = np.zeros((len(self.tables), blocks), np.int32)
         for b, table in enumerate(self.tables):
-            self.rows[b, : len(table)] = [place[slab] + row for slab, row in table]
-        self.table = mx.array(self.rows)
-        self.lengths = mx.array([start + self.width for start in self.starts], dtype=mx.int32)
+            self.places[b, : len(table)] = [first[slab] + row for slab, row in table]
+
+    @property
+    def table(self) -> mx.array:
+        """The table as paged attention takes it."""
+        return mx.array(self.places)
+
+    @property
+    def lengths(self) -> mx.array:
+        """``(rows,)`` int32: position after each row's last column."""
+        return mx.array([start + self.width for start in self.starts], dtype=mx.int32)
+
+    @property
+    def written(self) -> mx.array:
+        """``(rows,)`` int32: tokens of each row, padding left out."""
+        pairs = zip(self.starts, self.counts, strict=True)
+        return mx.array([start + count for start, count in pairs], dtype=mx.int32)
 
     def pieces(self) -> Iterator[Piece]:
         """What is to be written, block by block."""

@@ -75,8 +75,9 @@ class MlxKernels:
         group, place = pool.place(layer)
         slabs = [pool.arrays(name, group) for name in call.slabs]
         keys, values = [k for k, _ in slabs], [v for _, v in slabs]
+        lengths, written = call.lengths, call.written
         return paged_attention(
-            queries, keys, values, call.table, call.lengths, place, scale, window, sinks
+            queries, keys, values, call.table, lengths, place, scale, window, sinks, written
         )
 
     def pending(self, pool: PagedPool, layer: int) -> list[mx.array]:

@@ -16,6 +16,7 @@ import mlx.core as mx
 from mlxnb.cache.index import Slot
 from mlxnb.cache.paged_call import Call
 from mlxnb.cache.paged_kernels import Kernels, MlxKernels
+from mlxnb.cache.paged_native import native_kernels
 from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.cache.pool import BLOCK, BlockPool, Run
 from mlxnb.mlxlm import LayerShape
@@ -29,7 +30,7 @@ class PagedPool(BlockPool):
     layers
         The shape of each layer's KV.
     kernels
-        What writes and attends; MLX's own operations by default.
+        What writes and attends; by default the native ones where they are there.
 
     Attributes
     ----------
@@ -40,7 +41,7 @@ class PagedPool(BlockPool):
 
     def __init__(self, layers: Sequence[LayerShape], kernels: Kernels | None = None) -> None:
         super().__init__(layers)
-        self.kernels: Kernels = kernels or MlxKernels()
+        self.kernels: Kernels = kernels or native_kernels() or MlxKernels()
         self.allocate: Callable[[], Slot] = self._take_or_grow
         self.sequences: WeakSet[PagedSequence] = WeakSet()
         self.serials = itertools.count(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from mlxnb.cache.paged_models import rebind
 from mlxnb.cache.paged_pool import PagedPool
 from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.cache.pool import SLAB
+from paged.conftest import MakeKernels
 
 NAMES = ["llama", "qwen3", "phi3", "gemma", "cohere", "olmoe"]
 TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, 400).tolist()
@@ -38,8 +40,12 @@ def shapes_of(name: str) -> list[mlxlm.LayerShape]:
     return mlxlm.shapes(caches)
 
 
-def new_pool(name: str) -> PagedPool:
-    return PagedPool(shapes_of(name))
+NewPool = Callable[[str], PagedPool]
+
+
+@pytest.fixture
+def new_pool(kernels: MakeKernels) -> NewPool:
+    return lambda name: PagedPool(shapes_of(name), kernels())
 
 
 def feed(model: Any, caches: Any, tokens: list[int], *chunks: int) -> np.ndarray[Any, Any]:
@@ -64,7 +70,7 @@ def same(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_prefill_in_chunks_and_decode(name: str) -> None:
+def test_prefill_in_chunks_and_decode(name: str, new_pool: NewPool) -> None:
     caches = paged_caches(PagedSequence(new_pool(name)))
     tokens = TOKENS[:70]
     same(feed(model_of(name), caches, tokens, 5, 11, 1, 40), expected(name, *tokens))
@@ -73,7 +79,7 @@ def test_prefill_in_chunks_and_decode(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("keep", [1, 16, 20, 33])
-def test_trim_and_go_on(name: str, keep: int) -> None:
+def test_trim_and_go_on(name: str, keep: int, new_pool: NewPool) -> None:
     caches = paged_caches(PagedSequence(new_pool(name)))
     feed(model_of(name), caches, TOKENS[:50], 50)
     mlxlm.trim(caches, keep)
@@ -84,7 +90,7 @@ def test_trim_and_go_on(name: str, keep: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("length", [16, 37])
-def test_two_sequences_read_one_prefix(name: str, length: int) -> None:
+def test_two_sequences_read_one_prefix(name: str, length: int, new_pool: NewPool) -> None:
     pool, model = new_pool(name), model_of(name)
     first = PagedSequence(pool)
     feed(model, paged_caches(first), TOKENS[:37], 37)
@@ -102,7 +108,7 @@ def test_two_sequences_read_one_prefix(name: str, length: int) -> None:
     same(feed(model, b, [last]), wanted)
 
 
-def test_a_deepcopy_goes_its_own_way() -> None:
+def test_a_deepcopy_goes_its_own_way(new_pool: NewPool) -> None:
     name = "llama"
     model, pool = model_of(name), new_pool(name)
     caches = paged_caches(PagedSequence(pool))
@@ -123,7 +129,7 @@ def prefilled(name: str, pool: PagedPool, tokens: list[int]) -> list[PagedKVCach
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ragged_rows_decode_together(name: str) -> None:
+def test_ragged_rows_decode_together(name: str, new_pool: NewPool) -> None:
     pool, lengths = new_pool(name), (1, 16, 39)
     rows = [prefilled(name, pool, TOKENS[:n]) for n in lengths]
     batch = [PagedKVCache.merge(layers) for layers in zip(*rows, strict=True)]
@@ -134,7 +140,7 @@ def test_ragged_rows_decode_together(name: str) -> None:
         same(logits, np.stack(wanted))
 
 
-def test_a_padded_prompt_leaves_each_row_its_own_length() -> None:
+def test_a_padded_prompt_leaves_each_row_its_own_length(new_pool: NewPool) -> None:
     name, prompts = "llama", [TOKENS[:3], TOKENS[50:85], TOKENS[90:108]]
     pool = new_pool(name)
     started = [prefilled(name, pool, prompt[:2]) for prompt in prompts]
@@ -157,7 +163,7 @@ def test_a_padded_prompt_leaves_each_row_its_own_length() -> None:
     same(logits, np.stack([expected(name, *prompt, 7)[-1] for prompt in prompts]))
 
 
-def test_rows_leave_join_and_are_taken_out() -> None:
+def test_rows_leave_join_and_are_taken_out(new_pool: NewPool) -> None:
     name = "llama"
     model, pool = model_of(name), new_pool(name)
     rows = [prefilled(name, pool, TOKENS[:n]) for n in (10, 20)]
@@ -175,7 +181,7 @@ def test_rows_leave_join_and_are_taken_out() -> None:
     same(feed(model, taken, [9]), expected(name, *TOKENS[:20], 9)[-1:])
 
 
-def test_a_row_taken_out_while_it_runs_on_is_a_snapshot() -> None:
+def test_a_row_taken_out_while_it_runs_on_is_a_snapshot(new_pool: NewPool) -> None:
     name = "llama"
     model, pool = model_of(name), new_pool(name)
     batch = [PagedKVCache.merge([c]) for c in prefilled(name, pool, TOKENS[:20])]
@@ -208,7 +214,7 @@ def generate(model: Any, prompts: list[list[int]], caches: Any, lengths: list[in
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mlx_lms_batch_generator(name: str) -> None:
+def test_mlx_lms_batch_generator(name: str, new_pool: NewPool) -> None:
     model, pool = model_of(name), new_pool(name)
     prompts = [TOKENS[:25], TOKENS[30:32], TOKENS[40:80], TOKENS[10:26]]
     lengths = [4, 12, 3, 7]
@@ -223,7 +229,7 @@ def test_mlx_lms_batch_generator(name: str) -> None:
             same(np.array(values), np.array(theirs.values[:, :, : theirs.offset]))
 
 
-def test_the_batch_generator_leaves_no_slot_behind() -> None:
+def test_the_batch_generator_leaves_no_slot_behind(new_pool: NewPool) -> None:
     name = "llama"
     pool = new_pool(name)
     prompts = [TOKENS[:25], TOKENS[30:32], TOKENS[40:80]]
@@ -240,7 +246,7 @@ def test_the_batch_generator_leaves_no_slot_behind() -> None:
     assert all(pool.holders(slot) == 1 for slot in held)
 
 
-def test_rows_begin_at_position_0() -> None:
+def test_rows_begin_at_position_0(new_pool: NewPool) -> None:
     pool = new_pool("llama")
     batch = PagedBatchKVCache([PagedSequence(pool)], [0], 0)
     with pytest.raises(ValueError, match="pad on the right"):

@@ -13,13 +13,14 @@ from mlxnb.cache.paged_pool import PagedPool
 from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.cache.pool import SLAB
 from mlxnb.mlxlm import LayerShape
+from paged.conftest import MakeKernels
 
 SHAPE = LayerShape(1, 8, 4, mx.float32)
 
 
 @pytest.fixture
-def pool() -> PagedPool:
-    return PagedPool([SHAPE, SHAPE])
+def pool(kernels: MakeKernels) -> PagedPool:
+    return PagedPool([SHAPE, SHAPE], kernels())
 
 
 def taken(pool: PagedPool) -> int:
@@ -189,9 +190,9 @@ def test_adopting_an_equal_block_frees_the_other(pool: PagedPool) -> None:
     assert values(b) == [1.0] * 20
 
 
-def test_the_pool_is_never_copied_by_a_step() -> None:
+def test_the_pool_is_never_copied_by_a_step(kernels: MakeKernels) -> None:
     layers, heads, dim = 16, 8, 64
-    pool = PagedPool([LayerShape(heads, dim, dim, mx.float32)] * layers)
+    pool = PagedPool([LayerShape(heads, dim, dim, mx.float32)] * layers, kernels())
     sequence = PagedSequence(pool)
     sequence.extend_to(200)
     sequence.cut_to(190)
