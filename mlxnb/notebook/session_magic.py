@@ -54,23 +54,23 @@ class SessionMagic:
         system = self._fill(given.system, given.var) if given.system else None
         engine = self._engine()
         session = self._current.use(engine.session(given.model, system, given.name, **options))
-        return f"{session.name}: {session.turns} turns, on {session.model}", session
+        return f"{session.name}: {_turns(session)}, on {session.model}", session
 
     def _use(self, given: SimpleNamespace) -> tuple[str, Session]:
         session = self._current.use(self._named(given.name))
-        return f"{session.name}: {session.turns} turns, on {session.model}", session
+        return f"{session.name}: {_turns(session)}, on {session.model}", session
 
     def _fork(self, given: SimpleNamespace) -> tuple[str, Session]:
         origin = self._named(given.session)
         fork = self._current.use(origin.fork(given.name))
-        return f"{fork.name}: forked from {origin.name} after {fork.turns} turns", fork
+        return f"{fork.name}: forked from {origin.name} after {_turns(fork)}", fork
 
     def _rewind(self, given: SimpleNamespace) -> tuple[str, Session]:
         session = self._named(given.session)
         if given.n is not None and not given.n.isdecimal():
             raise InvalidOption(f"N is a number of turns, not {given.n!r}")
         session.rewind(int(given.n or 1))
-        return f"{session.name}: {session.turns} turns left", session
+        return f"{session.name}: {_turns(session)} left", session
 
     def _reset(self, given: SimpleNamespace) -> tuple[str, Session]:
         session = self._named(given.session)
@@ -83,6 +83,10 @@ class SessionMagic:
 
     def _show(self, given: SimpleNamespace) -> tuple[str, Session]:
         session = self._named(given.name)
-        lines = [f"{session.name}: {session.turns} turns, on {session.model}"]
+        lines = [f"{session.name}: {_turns(session)}, on {session.model}"]
         lines += [f"{m['role']}: {m.get('content') or ''}" for m in session.history]
         return "\n".join(lines), session
+
+
+def _turns(session: Session) -> str:
+    return f"{session.turns} turn{'' if session.turns == 1 else 's'}"

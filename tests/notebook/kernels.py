@@ -49,11 +49,6 @@ class Cell:
     def text(self, name: str = "stdout") -> str:
         return "".join(m.content["text"] for m in self.of("stream") if m.content["name"] == name)
 
-    @property
-    def ok(self) -> Cell:
-        assert self.reply is not None and self.reply["status"] == "ok", self.reply
-        return self
-
 
 class Kernel:
     """Runs cells one at a time, as a notebook does."""
@@ -79,6 +74,12 @@ class Kernel:
             if reply["parent_header"]["msg_id"] == cell.id:
                 cell.reply = reply["content"]
         cell.ended = time.monotonic()
+        return cell
+
+    def ok(self, source: str) -> Cell:
+        """Run a cell that must not fail."""
+        cell = self.run(source)
+        assert cell.reply is not None and cell.reply["status"] == "ok", cell.reply
         return cell
 
     def _next(self, cell: Cell) -> Message:

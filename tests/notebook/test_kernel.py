@@ -18,7 +18,7 @@ LONG = "x = 'a b c d ' * 1500"  # thousands of tokens: many prefill chunks
 def the_kernel(folder: Path) -> Iterator[Kernel]:
     # a socket's path must be short, which pytest's folders are not everywhere
     with tempfile.TemporaryDirectory(prefix="mlxnb-") as scratch, kernel(Path(scratch)) as started:
-        started.run(f"%load_ext mlxnb\n%mlx_load {folder} --no-progress\n{LONG}").ok
+        started.ok(f"%load_ext mlxnb\n%mlx_load {folder} --no-progress\n{LONG}")
         yield started
 
 
@@ -26,14 +26,14 @@ def the_kernel(folder: Path) -> Iterator[Kernel]:
 def notebook(the_kernel: Kernel) -> Iterator[Kernel]:
     """The kernel with a fresh current session; nothing may be published for another cell."""
     the_kernel.strays.clear()
-    the_kernel.run("%mlx_session new").ok
+    the_kernel.ok("%mlx_session new")
     yield the_kernel
     assert the_kernel.strays == []
 
 
 def value(notebook: Kernel, expression: str) -> str:
     """An expression's text, computed in the kernel."""
-    found = notebook.run(expression).ok.of("execute_result")
+    found = notebook.ok(expression).of("execute_result")
     return str(found[0].content["data"]["text/plain"])
 
 
@@ -54,7 +54,7 @@ def after(count: int, kinds: tuple[str, ...], do: Callable[[], None]) -> Callabl
 
 @pytest.mark.parametrize("format", ["markdown", "text"])
 def test_an_answer_streams_in_its_own_cell(notebook: Kernel, format: str) -> None:
-    cell = notebook.run(f"%mlx_chat -f {format} --max-tokens 600 -o turn talk").ok
+    cell = notebook.ok(f"%mlx_chat -f {format} --max-tokens 600 -o turn talk")
     shown = cell.displays if format == "markdown" else cell.of("stream")
     assert len(shown) > 3
     idle = cell.of("status")[-1]
@@ -65,7 +65,7 @@ def test_an_answer_streams_in_its_own_cell(notebook: Kernel, format: str) -> Non
 
 @pytest.mark.parametrize("format", ["markdown", "text"])
 def test_there_are_at_most_twenty_updates_a_second(notebook: Kernel, format: str) -> None:
-    cell = notebook.run(f"%mlx_chat -f {format} --max-tokens 600 -o turn talk").ok
+    cell = notebook.ok(f"%mlx_chat -f {format} --max-tokens 600 -o turn talk")
     shown = cell.displays if format == "markdown" else cell.of("stream")
     seconds = shown[-1].at - shown[0].at
     assert len(shown) <= 20 * seconds + 2
@@ -73,8 +73,8 @@ def test_there_are_at_most_twenty_updates_a_second(notebook: Kernel, format: str
 
 
 def test_the_last_update_holds_the_whole_answer(notebook: Kernel) -> None:
-    cell = notebook.run("%mlx_chat --max-tokens 300 -o turn talk").ok
-    notebook.run("from mlxnb.notebook.views import plain").ok
+    cell = notebook.ok("%mlx_chat --max-tokens 300 -o turn talk")
+    notebook.ok("from mlxnb.notebook.views import plain")
     last = cell.displays[-1].content["data"]
     assert repr(last["text/plain"]) == value(notebook, "plain(turn.text)")
     assert "300 tokens" in last["text/html"] and "tokens/s" in last["text/html"]
@@ -84,29 +84,29 @@ def test_the_last_update_holds_the_whole_answer(notebook: Kernel) -> None:
 
 
 def test_plain_text_holds_the_whole_answer_and_nothing_else(notebook: Kernel) -> None:
-    cell = notebook.run("%mlx_chat -f text --max-tokens 300 -o turn talk").ok
-    notebook.run("from mlxnb.notebook.views import plain").ok
+    cell = notebook.ok("%mlx_chat -f text --max-tokens 300 -o turn talk")
+    notebook.ok("from mlxnb.notebook.views import plain")
     assert repr(cell.text()) == value(notebook, "plain(turn.text) + '\\n'")
     assert {m.kind for m in cell.messages} == {"status", "execute_input", "stream"}
 
 
 def test_a_long_prefill_shows_how_far_it_is(notebook: Kernel) -> None:
-    notebook.run("some = x[:4000]").ok
-    cell = notebook.run("%%mlx_chat --var some --max-tokens 1\n{some}").ok
+    notebook.ok("some = x[:4000]")
+    cell = notebook.ok("%%mlx_chat --var some --max-tokens 1\n{some}")
     pages = [m.content["data"]["text/html"] for m in cell.displays]
     assert any("prefill " in page for page in pages[:-1])
     assert "prefill " not in pages[-1]
 
 
 def test_another_thread_that_prints_does_not_mix_in(notebook: Kernel) -> None:
-    notebook.run(
+    notebook.ok(
         "import threading, mlxnb\n"
         "other = mlxnb.engine().session(name='other')\n"
         "thread = threading.Thread(target=other.send, args=('x',), kwargs={'max_tokens': 400})\n"
         "thread.start()"
-    ).ok
-    cell = notebook.run("%mlx_chat --max-tokens 100 -o turn talk").ok
-    notebook.run("thread.join()").ok
+    )
+    cell = notebook.ok("%mlx_chat --max-tokens 100 -o turn talk")
+    notebook.ok("thread.join()")
     assert value(notebook, "turn.output_tokens, other.last.output_tokens") == "(100, 400)"
     assert {m.parent for m in cell.messages} == {cell.id}
 
@@ -133,7 +133,7 @@ def test_one_interrupt_stops_the_decode_and_keeps_the_text(notebook: Kernel, for
     check_interrupted(cell)
     assert cell.ended - at[0] < 5  # of the minutes that the answer would have taken
     assert value(notebook, "turn.finish_reason") == "'cancelled'"
-    notebook.run("from mlxnb.notebook.views import plain").ok
+    notebook.ok("from mlxnb.notebook.views import plain")
     if format == "text":
         assert repr(cell.text()) == value(notebook, "plain(turn.text) + '\\n'")
     else:
@@ -143,15 +143,15 @@ def test_one_interrupt_stops_the_decode_and_keeps_the_text(notebook: Kernel, for
 
 
 def test_the_next_cell_works_and_the_history_is_as_it_was(notebook: Kernel) -> None:
-    notebook.run("%mlx_chat --max-tokens 3 -o first one").ok
+    notebook.ok("%mlx_chat --max-tokens 3 -o first one")
     cell = notebook.run(
         "%mlx_chat --max-tokens 90000 two", after(3, ("update_display_data",), notebook.interrupt)
     )
     check_interrupted(cell)
-    notebook.run("%mlx_session show -o session").ok
+    notebook.ok("%mlx_session show -o session")
     assert value(notebook, "[m['content'] for m in session.history][::2]") == "['one']"
     assert value(notebook, "session.last.text != ''") == "True"
-    notebook.run("%mlx_chat --max-tokens 3 -o third three").ok
+    notebook.ok("%mlx_chat --max-tokens 3 -o third three")
     assert value(notebook, "third.finish_reason, session.turns") == "('length', 2)"
     assert value(notebook, "third.cached_tokens >= first.prompt_tokens + 2") == "True"
 
@@ -163,7 +163,7 @@ def test_an_interrupt_before_the_first_token_stops_the_prefill(notebook: Kernel)
     facts = "turn.finish_reason, turn.output_tokens, turn.text"
     assert value(notebook, facts) == "('cancelled', 0, '')"
     assert value(notebook, "0 < turn.timing.total_s < 10") == "True"  # of half a minute
-    notebook.run("%mlx_chat --max-tokens 2 -o short short").ok
+    notebook.ok("%mlx_chat --max-tokens 2 -o short short")
     assert value(notebook, "short.output_tokens") == "2"
 
 
@@ -175,19 +175,19 @@ def test_a_second_interrupt_breaks_nothing(notebook: Kernel) -> None:
 
     cell = notebook.run("%mlx_chat --max-tokens 90000 x", after(2, ("update_display_data",), twice))
     check_interrupted(cell)
-    notebook.run("%mlx_chat --max-tokens 2 -o turn next").ok
+    notebook.ok("%mlx_chat --max-tokens 2 -o turn next")
     assert value(notebook, "turn.output_tokens") == "2"
 
 
 def test_an_interrupt_between_cells_is_none(notebook: Kernel) -> None:
-    notebook.run("%mlx_chat --max-tokens 2 x").ok
+    notebook.ok("%mlx_chat --max-tokens 2 x")
     notebook.interrupt()
     time.sleep(0.2)
-    notebook.run("%mlx_chat --max-tokens 2 x").ok
+    notebook.ok("%mlx_chat --max-tokens 2 x")
 
 
 def test_after_a_turn_an_interrupt_raises_in_other_code_again(notebook: Kernel) -> None:
-    notebook.run("%mlx_chat --max-tokens 2 x").ok
+    notebook.ok("%mlx_chat --max-tokens 2 x")
     source = "import time\nprint('now', flush=True)\ntime.sleep(60)"
     check_interrupted(notebook.run(source, after(1, ("stream",), notebook.interrupt)))
 
@@ -206,8 +206,8 @@ def test_a_mistake_is_one_line_and_fails_the_cell(notebook: Kernel) -> None:
 
 def test_a_hard_prompt_arrives_as_it_was_typed(notebook: Kernel) -> None:
     prompt = ">>> print(f'{1/0} $HOME %s \\n')\n%time !ls \"{x}\" what?"
-    notebook.run(f"%%mlx_chat --max-tokens 1\n{prompt}").ok
-    notebook.run("%mlx_chat --max-tokens 1 Who's {there} $x?").ok
-    notebook.run("%mlx_session show -o session").ok
+    notebook.ok(f"%%mlx_chat --max-tokens 1\n{prompt}")
+    notebook.ok("%mlx_chat --max-tokens 1 Who's {there} $x?")
+    notebook.ok("%mlx_session show -o session")
     said = "[m['content'] for m in session.history][::2]"
     assert value(notebook, f"{said} == {[prompt, 'Who' + chr(39) + 's {there} $x?']!r}") == "True"

@@ -114,7 +114,7 @@ def test_nothing_does_while_it_is_being_written(text: str) -> None:
         check(to_html(steady(text[:cut])))
 
 
-@given(st.lists(st.sampled_from(HOSTILE + ["\n", "\n\n", "> ", "- ", "**", "`", "```\n"])))
+@given(st.lists(st.sampled_from([*HOSTILE, "\n", "\n\n", "> ", "- ", "**", "`", "```\n"])))
 def test_no_mixture_does(parts: list[str]) -> None:
     check(to_html("".join(parts)))
 
