@@ -5,6 +5,24 @@ conversation is the n-th of its script, whatever was said; which turn it is, it 
 KV alone, so KV of another place, or of another conversation, shows.
 """
 
-from .folder import END, QWEN, THINKING, load_scripted, scripted_folder, tokenizer_of
+from .folder import (
+    END,
+    QWEN,
+    THINKING,
+    load_scripted,
+    model_of,
+    scripted_folder,
+    tokenizer_of,
+)
+from .gate import Gate
 
-__all__ = ["END", "QWEN", "THINKING", "load_scripted", "scripted_folder", "tokenizer_of"]
+__all__ = [
+    "END",
+    "QWEN",
+    "THINKING",
+    "Gate",
+    "load_scripted",
+    "model_of",
+    "scripted_folder",
+    "tokenizer_of",
+]

@@ -119,3 +119,8 @@ def _encoder(tokenizer: Tokenizer) -> Any:
 def load_scripted(engine: LocalEngine, folder: Path) -> str:
     """Load such a model, whose code no name alone would run; returns its name."""
     return engine.load_source(resolve(folder, trust_model_code=True), progress=False).name
+
+
+def model_of(engine: LocalEngine, name: str) -> Any:
+    """The loaded model, to count what it computes and to be called before it does."""
+    return engine.core.runtime(name).model

@@ -24,17 +24,23 @@ class ModelArgs:
     opening: list[int]
     extra: list[int]
     script: list[list[int]]
-    eos_token_id: int
+    eos_token_id: int | list[int]
 
     @classmethod
     def from_dict(cls, config: dict[str, Any]) -> "ModelArgs":
         return cls(**{name: config[name] for name in cls.__dataclass_fields__})
 
+    @property
+    def end(self) -> int:
+        """The end token that follows where the script says nothing."""
+        return self.eos_token_id if isinstance(self.eos_token_id, int) else self.eos_token_id[0]
+
 
 class Model(nn.Module):
     """One layer whose keys are the tokens' ids and places, so that its KV is what it has read.
 
-    ``on_call`` is called before anything is computed, on the engine's thread.
+    ``on_call`` is called before anything is computed, on the engine's thread; ``fed`` counts the
+    tokens that were computed.
     """
 
     def __init__(self, args: ModelArgs) -> None:
@@ -43,11 +49,13 @@ class Model(nn.Module):
         self.weight = mx.ones((1,))
         self.layers = [nn.Identity()]
         self.on_call: Callable[[], None] = lambda: None
+        self.fed = 0
 
     def __call__(self, inputs: mx.array, cache: Any = None, **_: Any) -> mx.array:
         self.on_call()
         (layer,) = cache
         rows, length = inputs.shape
+        self.fed += rows * length
         starts = mx.broadcast_to(mx.array(layer.offset).reshape(-1, 1), (rows, 1))
         places = starts + mx.arange(length)
         keys = mx.stack([inputs, places], axis=-1)[:, None].astype(mx.float32)
@@ -68,12 +76,12 @@ class Model(nn.Module):
         assert places == list(range(len(read))), f"KV of other places: {places}"
         answers = find(tokens, self.args.opening)
         if not answers or not self.args.script:
-            return self.args.eos_token_id
+            return self.args.end
         said = tokens[answers[-1] + len(self.args.opening) :]
         if said[: len(self.args.extra)] == self.args.extra:
             said = said[len(self.args.extra) :]
         answer = self.args.script[min(len(answers), len(self.args.script)) - 1]
-        return answer[len(said)] if len(said) < len(answer) else self.args.eos_token_id
+        return answer[len(said)] if len(said) < len(answer) else self.args.end
 
 
 def find(tokens: list[int], part: list[int]) -> list[int]:
