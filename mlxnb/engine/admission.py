@@ -48,10 +48,14 @@ class Admission:
         self._ending = ending
         self._elsewhere = elsewhere
         self._stalled = False
+        self._crowded: int | None = None
 
     def admit(self, running: int) -> list[Request]:
         """Start what can start beside ``running`` requests; each has its live cache then."""
         started: list[Request] = []
+        if self._crowded is not None and running >= self._crowded > 0:
+            return started
+        self._crowded = None
         for request in self._waiting:
             if running + len(started) >= self.rows:
                 break
@@ -126,3 +130,8 @@ class Admission:
         for request in requests:
             self.plan(request, promise)
         self._waiting.put_back(requests)
+
+    def make_way(self, request: Request, running: int) -> None:
+        """Let a request wait until one of those that still run has ended, and all others too."""
+        self._crowded = running
+        self.put_back([request], promise=False)

@@ -72,7 +72,8 @@ class Lane:
         self._drop_cancelled()
         self._prefilling.extend(self.admission.admit(self.running))
         if self._prefilling:
-            self._prefill(self._prefilling.popleft())
+            self._prefill(self._prefilling[0])
+            self._prefilling.rotate(-1)
         for group in list(self._groups):
             self._decode(group)
         return True
@@ -92,19 +93,27 @@ class Lane:
     # --- prefill ------------------------------------------------------------------------------
 
     def _prefill(self, request: Request) -> None:
-        """One chunk of one request, in turn; a request whose prompt is done starts to decode."""
+        """One chunk of one request; when its prompt is done it starts to decode."""
         try:
             left = prefill(self.runtime, request)
             assert request.live is not None
             self._store.room.reserve(request.live, request.live.length)
-            if left > 0:
-                self._prefilling.append(request)
-            elif request.prefill_only:
-                self._ending.end(request, "stop")
-            else:
-                self._join(request)
         except NoRoom as error:
-            self._make_way(request, error)
+            self._make_way(error)
+        except Exception as error:
+            self._prefilling.remove(request)
+            self._ending.fail(request, error)
+        else:
+            if left == 0:
+                self._prefilling.remove(request)
+                self._start_decode(request)
+
+    def _start_decode(self, request: Request) -> None:
+        if request.prefill_only:
+            self._ending.end(request, "stop")
+            return
+        try:
+            self._join(request)
         except Exception as error:
             self._ending.fail(request, error)
 
@@ -141,10 +150,8 @@ class Lane:
         try:
             if group.rows:
                 group.step()
-        except NoRoom as error:  # the newest row waits until another has ended
-            request = group.rows[-1]
-            group.remove(request)
-            self._make_way(request, error)
+        except NoRoom as error:
+            self._make_way(error)
 
     def _sweep(self, group: Group) -> None:
         """Take rows out that have ended or are at fault."""
@@ -185,16 +192,25 @@ class Lane:
         if live is not None:
             self._store.drop(live)
 
-    def _make_way(self, request: Request, error: NoRoom) -> None:
-        """Let a request that cannot grow wait until another has ended, if there is another."""
+    def _make_way(self, error: NoRoom) -> None:
+        """Somebody's KV cannot grow: the newest request waits until another has ended."""
+        newest = max(self._requests(), key=lambda request: request.number)
+        for group in self._groups:
+            if newest in group.rows:
+                group.remove(newest)
+        if newest in self._prefilling:
+            self._prefilling.remove(newest)
         if not (self.running or self._elsewhere()):
-            self._ending.fail(request, BudgetExceeded(f"no room for more of its KV: {error}"))
+            self._ending.fail(newest, BudgetExceeded(f"no room for more of its KV: {error}"))
             return
-        if request.reuse and request.live is not None:
-            live, request.live = request.live, None
+        if newest.reuse and newest.live is not None:
+            live, newest.live = newest.live, None
             self._store.retire(live)
-        self._drop_kv(request)
-        self.admission.put_back([request], promise=False)
+        self._drop_kv(newest)
+        self.admission.make_way(newest, self.running)
+
+    def _requests(self) -> list[Request]:
+        return [*self._prefilling, *(row for group in self._groups for row in group.rows)]
 
     # --- the end of the lane ------------------------------------------------------------------
 
@@ -209,8 +225,7 @@ class Lane:
             self._ending.abort(request, error)
 
     def _close(self, error: Exception) -> list[Request]:
-        rows = [row for group in self._groups for row in group.rows]
-        left = [*self.waiting.close(error), *self._prefilling, *rows]
+        left = [*self.waiting.close(error), *self._requests()]
         self._prefilling.clear()
         self._groups.clear()
         return left

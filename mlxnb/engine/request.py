@@ -29,7 +29,7 @@ class Request:
     any thread; the engine sees it within one step. ``reached`` is the number of tokens, prompt
     and output, whose KV was computed or reused so far; ``cached`` is what was
     reused, None before the start, and ``planned`` what had been promised. ``alone``: it shares no
-    batch.
+    batch. ``number`` counts arrivals.
     """
 
     model: str
@@ -54,6 +54,7 @@ class Request:
     processors: list[Processor] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
     lane: Lane | None = None
+    number: int = 0
     planned: int = 0
     cached: int | None = None
     reached: int = 0

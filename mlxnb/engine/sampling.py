@@ -212,10 +212,8 @@ class Processor:
             return logits
         try:
             processed = self._inner(tokens, logits)
-            if processed.shape != logits.shape:
-                raise ValueError(
-                    f"a logits processor returned {processed.shape}, not {logits.shape}"
-                )
+            if (shape := getattr(processed, "shape", None)) != logits.shape:
+                raise ValueError(f"a logits processor returned {shape}, not {logits.shape}")
             return processed.astype(logits.dtype)
         except Exception as error:
             self.fault = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,7 @@ class Waiting:
         self._model = model
         self._lock = threading.Lock()
         self._requests: deque[Request] = deque()
+        self._numbers = itertools.count(1)
         self._closed: Exception | None = None
 
     def __len__(self) -> int:
@@ -55,6 +57,7 @@ class Waiting:
                     "have finished"
                 )
             accepted()
+            request.number = next(self._numbers)
             self._requests.append(request)
 
     def put_back(self, requests: Iterable[Request]) -> None:

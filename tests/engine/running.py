@@ -94,8 +94,12 @@ class Engine:
 
     def __init__(self, **options: Any) -> None:
         self.ended: list[tuple[Request, FinishReason]] = []
-        self.core = Core(lambda request, reason: self.ended.append((request, reason)), **options)
+        self.on_end: Callable[[Request, FinishReason], None] = self._note
+        self.core = Core(lambda request, reason: self.on_end(request, reason), **options)
         self.models: dict[str, Watched] = {}
+
+    def _note(self, request: Request, reason: FinishReason) -> None:
+        self.ended.append((request, reason))
 
     def close(self) -> None:
         self.core.stop()
