@@ -10,7 +10,7 @@
 
 namespace mlxnb::MLXNB_ISA {
 
-constexpr int64_t strip = 6;    // rows of W in registers
+constexpr int64_t strip = 6;        // rows of W in registers
 constexpr int64_t panel_rows = 16;
 
 /// out[r][lane] = Σ_k w[r * row_step + k * depth_step] * x[k][lane], plus what out holds if `more`.
@@ -57,8 +57,8 @@ MLXNB_INLINE void tile(const float* x, const float* w, int64_t step, int64_t dep
 template <bool across>
 static void any_tile(int64_t rows, int64_t vectors, const float* x, const float* w, int64_t step,
                      int64_t depth, float* out, bool more) {
-#define MLXNB_TILE(R)                                      \
-  case R:                                                  \
+#define MLXNB_TILE(R)                                                \
+  case R:                                                            \
     vectors == 2 ? tile<R, 2, across>(x, w, step, depth, out, more)  \
                  : tile<R, 1, across>(x, w, step, depth, out, more); \
     return;
@@ -108,8 +108,8 @@ static void pack(const Product& p, int64_t panel) {
 }
 
 template <int bits, int group>
-static void unpack_block(const float* scales, const float* biases, i8 words, int64_t block,
-                         bool whole, float* out) {
+MLXNB_INLINE void unpack_block(const float* scales, const float* biases, i8 words, int64_t block,
+                               bool whole, float* out) {
   const f8 scale = scale_of<bits, group>(scales, block, whole);
   const f8 bias = scale_of<bits, group>(biases, block, whole);
   const i8 mask = splat((1 << bits) - 1);
@@ -129,11 +129,15 @@ static void unpack_row(const Weights& w, int64_t row, int64_t begin, int64_t end
   const auto* packed = static_cast<const int32_t*>(w.data) + row * (w.depth * bits / 32);
   const float* scales = side_of(w.type, w.scales, row * groups, groups, room);
   const float* biases = side_of(w.type, w.biases, row * groups, groups, room + (groups + 7) / 8 * 8);
-  for (int64_t b = begin / block; b < end / block; ++b) {
-    const bool whole = (b + 1) * block <= w.depth;
+  int64_t b = begin / block;
+  for (; (b + 1) * block <= (end < w.depth ? end : w.depth); ++b) {
+    const i8 words = load_as<i8>(packed + 8 * b);
+    unpack_block<bits, group>(scales, biases, words, b, true, out + b * block - begin);
+  }
+  if (b * block < end) {  // half a block
     i8 words = {};
-    std::memcpy(&words, packed + 8 * b, whole ? 32 : 16);
-    unpack_block<bits, group>(scales, biases, words, b, whole, out + b * block - begin);
+    std::memcpy(&words, packed + 8 * b, 16);
+    unpack_block<bits, group>(scales, biases, words, b, false, out + b * block - begin);
   }
 }
 
