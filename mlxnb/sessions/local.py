@@ -58,7 +58,7 @@ class LocalEngine(Engine):
         self.core, self.ledger = self._turns.core, self._turns.ledger
         self._sessions = Registry()
         self._templates: dict[tuple[str, bool | None], ChatTemplate] = {}
-        self._newest: str | None = None
+        self._newest = ""
 
     # --- models -------------------------------------------------------------------------------
 
@@ -86,12 +86,14 @@ class LocalEngine(Engine):
 
     def _model(self, name: str | None) -> str:
         """The full name of a loaded model; None: the one loaded last."""
+        wanted = self._default() if name is None else canonical_name(name)
+        return self.core.runtime(wanted).info.name
+
+    def _default(self) -> str:
         loaded = self.core.names()
-        if name is not None:
-            return self.core.runtime(canonical_name(name)).info.name
-        if not loaded:
+        if not loaded and not self.closed:
             raise NothingLoaded("no model is loaded; load one first, such as the demo model: demo")
-        return self._newest if self._newest in loaded else loaded[-1]
+        return loaded[-1] if loaded and self._newest not in loaded else self._newest
 
     # --- sessions -----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from mlxnb.errors import SessionExists, UnknownSession
+from mlxnb.errors import InvalidOption, SessionExists, UnknownSession
 from mlxnb.sessions.options import check_text
 
 if TYPE_CHECKING:
@@ -83,3 +83,5 @@ class Registry:
 def check_name(name: Any) -> None:
     """Raise ``InvalidOption`` unless it can be a session's name."""
     check_text("name", name)
+    if not name:
+        raise InvalidOption("name is a string that is not empty")

@@ -198,19 +198,16 @@ class Turns:
     def _ended(self, request: Request, reason: FinishReason) -> None:
         """Fill in the row of a turn that has ended, and hand it to its reply.
 
-        Runs on the engine's thread, before the waiter is told.
+        Runs on the engine's thread (if that is gone, on another), before the waiter is told.
         """
         record = request.record
-        reply = self._replies.pop(record.turn_id, None)
-        if reply is None:
-            return  # a stuck engine that was given up has come to life again
         views.fill(record, request, reason, time.perf_counter())
         try:
             self._explain(record)
         except Exception:
             log.exception("turn %s was not compared with earlier ones", record.turn_id)
         self.ledger.close(record)
-        reply.ended(request)
+        self._replies.pop(record.turn_id).ended(request)
 
     def _explain(self, record: TurnRecord) -> None:
         """Write down what reuse saved, and why it did not save more."""

@@ -17,7 +17,7 @@ from mlxnb.models.resolve import resolve
 from mlxnb.sessions.local import LocalEngine
 
 END = "<|im_end|>"
-OPENING = "<|im_start|>assistant\n"
+ROLE = "<|im_start|>assistant"
 TAGS = [
     "<think>",
     "</think>",
@@ -58,7 +58,7 @@ QWEN = """\
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{% endif %}"""
 
 # As DeepSeek-R1 does it: the prompt opens the thought.
-THINKING = QWEN.replace("assistant\\n' }}{% endif %}", "assistant\\n<think>\\n' }}{% endif %}")
+THINKING = QWEN.replace("assistant\n' }}{% endif %}", "assistant\n<think>\n' }}{% endif %}")
 
 
 def tokenizer_of(template: str, pre: str = "smollm") -> PreTrainedTokenizerFast:
@@ -90,16 +90,15 @@ def scripted_folder(
     tokenizer = tokenizer_of(template, pre)
     encode = _encoder(tokenizer.backend_tokenizer)
     (end,) = encode(END)
-    opens = template.partition("if add_generation_prompt")[2].partition("'")[2].partition("'")[0]
-    extra = opens.replace("\\n", "\n").removeprefix(OPENING)
+    opening = template.rpartition(ROLE)[2].partition("'")[0].replace("\\n", "\n")
     settings = {
         "model_type": "scripted",
         "model_file": "model.py",
         "vocab_size": len(tokenizer),
         "max_position_embeddings": 4096,
         "eos_token_id": end,
-        "opening": encode(OPENING),
-        "extra": encode(extra),
+        "role": encode(ROLE),
+        "opening": encode(ROLE + opening),
         "script": [[*encode(a), end] if isinstance(a, str) else list(a) for a in answers],
         **config,
     }

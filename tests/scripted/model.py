@@ -16,13 +16,13 @@ SURE = 20.0
 
 @dataclass
 class ModelArgs:
-    """``opening``: what the template writes before an answer; ``extra``: the rest of that, of the
-    newest answer alone; ``script``: the answers' tokens, end tokens included.
+    """``role``: what every answer begins with; ``opening``: all that the template writes before
+    the newest one; ``script``: the answers' tokens, end tokens included.
     """
 
     vocab_size: int
+    role: list[int]
     opening: list[int]
-    extra: list[int]
     script: list[list[int]]
     eos_token_id: int | list[int]
 
@@ -74,12 +74,10 @@ class Model(nn.Module):
         tokens = [token for token, _ in read]
         places = [place for _, place in read]
         assert places == list(range(len(read))), f"KV of other places: {places}"
-        answers = find(tokens, self.args.opening)
+        answers = find(tokens, self.args.role)
         if not answers or not self.args.script:
             return self.args.end
         said = tokens[answers[-1] + len(self.args.opening) :]
-        if said[: len(self.args.extra)] == self.args.extra:
-            said = said[len(self.args.extra) :]
         answer = self.args.script[min(len(answers), len(self.args.script)) - 1]
         return answer[len(said)] if len(said) < len(answer) else self.args.end
 
