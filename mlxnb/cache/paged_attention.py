@@ -3,7 +3,7 @@
 This is the plain MLX form: it gathers the blocks and calls MLX's own attention. It says what the
 native kernels have to compute, and they are tested against it.
 
-Shapes: a slab of keys or values is ``(SLAB, layers, heads, BLOCK, dim)``. A block table is
+Shapes: a slab of keys or values is ``(layers, heads, SLAB, BLOCK, dim)``. A block table is
 ``(rows, blocks)`` int32; an entry is the position of the block's slab in the list of slabs × SLAB
 plus its row in that slab, and what a row of the batch does not use is any valid entry.
 """
@@ -19,9 +19,9 @@ from mlxnb.cache.pool import BLOCK
 
 def gather(slabs: Sequence[mx.array], table: mx.array, layer: int) -> mx.array:
     """A copy of one layer's blocks, ``(rows, heads, blocks × BLOCK, dim)``."""
-    blocks = mx.concatenate([slab[:, layer] for slab in slabs])[table]
-    rows, count, heads, _, dim = blocks.shape
-    return blocks.transpose(0, 2, 1, 3, 4).reshape(rows, heads, count * BLOCK, dim)
+    blocks = mx.concatenate([slab[layer] for slab in slabs], axis=1)[:, table]
+    heads, rows, count, _, dim = blocks.shape
+    return blocks.transpose(1, 0, 2, 3, 4).reshape(rows, heads, count * BLOCK, dim)
 
 
 def visible(lengths: mx.array, queries: int, keys: int, window: int | None) -> mx.array:

@@ -58,8 +58,8 @@ class MlxKernels:
             rows = slice(piece.at, piece.at + piece.end - piece.begin)
             new = slice(piece.begin, piece.end)
             to_keys, to_values = by_name[piece.slot[0]]
-            to_keys[piece.slot[1], place, :, rows] = keys[piece.row, :, new]
-            to_values[piece.slot[1], place, :, rows] = values[piece.row, :, new]
+            to_keys[place, :, piece.slot[1], rows] = keys[piece.row, :, new]
+            to_values[place, :, piece.slot[1], rows] = values[piece.row, :, new]
 
     def attend(
         self,

@@ -3,7 +3,8 @@
 A slab is one array of keys and one of values for each shape that layers have, so the number of
 arrays grows with slabs and not with tokens × layers. Used on the engine's thread alone.
 
-Shapes: slab ``(SLAB, layers, heads, BLOCK, dim)``; a run handed in or out is a list, a layer an
+Shapes: slab ``(layers, heads, SLAB, BLOCK, dim)``, so that neighbouring blocks of a sequence are
+read in one go; a run handed in or out is a list, a layer an
 entry, of keys and values ``(heads, tokens, dim)``.
 """
 
@@ -76,7 +77,7 @@ class BlockPool:
         """Allocate one more slab."""
         keys, values = [], []
         for shape, members in self._groups.items():
-            size = (SLAB, len(members), shape.heads, BLOCK)
+            size = (len(members), shape.heads, SLAB, BLOCK)
             keys.append(mx.zeros((*size, shape.key_dim), shape.dtype))
             values.append(mx.zeros((*size, shape.value_dim), shape.dtype))
         mx.eval(keys, values)
@@ -132,8 +133,8 @@ class BlockPool:
             for first, last, slab, row in _runs(slots):
                 part = self._slabs[slab]
                 rows = slice(row, row + last - first)
-                part.keys[group][rows] = keys[first:last]
-                part.values[group][rows] = values[first:last]
+                part.keys[group][:, :, rows] = keys[:, :, first:last]
+                part.values[group][:, :, rows] = values[:, :, first:last]
                 mx.eval(part.keys[group], part.values[group])
 
     def read(self, slots: Sequence[tuple[int, int]], length: int, capacity: int) -> Run:
@@ -145,8 +146,8 @@ class BlockPool:
         for group, members in enumerate(self._groups.values()):
             parts = [(self._slabs[s], slice(r, r + b - a)) for a, b, s, r in _runs(slots)]
             for place, number in enumerate(members):
-                keys = [slab.keys[group][rows, place] for slab, rows in parts]
-                values = [slab.values[group][rows, place] for slab, rows in parts]
+                keys = [slab.keys[group][place, :, rows] for slab, rows in parts]
+                values = [slab.values[group][place, :, rows] for slab, rows in parts]
                 layers[number] = (
                     _unstack(keys, length, capacity),
                     _unstack(values, length, capacity),
@@ -160,9 +161,9 @@ class BlockPool:
         old, new = self._slabs[source[0]], self._slabs[target[0]]
         for group in range(len(self._groups)):
             for a, b in ((old.keys, new.keys), (old.values, new.values)):
-                block = mx.contiguous(a[group][source[1] : source[1] + 1])
+                block = mx.contiguous(a[group][:, :, source[1]])
                 mx.eval(block)
-                b[group][target[1] : target[1] + 1] = block
+                b[group][:, :, target[1]] = block
                 mx.eval(b[group])
 
 
@@ -180,18 +181,18 @@ def _runs(slots: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
 
 
 def _stack(layers: list[mx.array], blocks: int) -> mx.array:
-    """Layers' ``(heads, tokens, dim)`` as ``(blocks, layers, heads, BLOCK, dim)``."""
+    """Layers' ``(heads, tokens, dim)`` as ``(layers, heads, blocks, BLOCK, dim)``."""
     stacked = mx.stack(layers)
     count, heads, tokens, dim = stacked.shape
     if tokens < blocks * BLOCK:
         stacked = mx.pad(stacked, [(0, 0), (0, 0), (0, blocks * BLOCK - tokens), (0, 0)])
-    return stacked.reshape(count, heads, blocks, BLOCK, dim).transpose(2, 0, 1, 3, 4)
+    return stacked.reshape(count, heads, blocks, BLOCK, dim)
 
 
 def _unstack(parts: list[mx.array], length: int, capacity: int) -> mx.array:
-    """Parts ``(blocks, heads, BLOCK, dim)`` as ``(1, heads, capacity, dim)``."""
-    blocks = parts[0] if len(parts) == 1 else mx.concatenate(parts)
-    count, heads, _, dim = blocks.shape
-    tokens = blocks.transpose(1, 0, 2, 3).reshape(1, heads, count * BLOCK, dim)
+    """Parts ``(heads, blocks, BLOCK, dim)`` as ``(1, heads, capacity, dim)``."""
+    blocks = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=1)
+    heads, count, _, dim = blocks.shape
+    tokens = blocks.reshape(1, heads, count * BLOCK, dim)
     padding = mx.zeros((1, heads, capacity - length, dim), tokens.dtype)
     return mx.concatenate([tokens[:, :, :length], padding], axis=2)

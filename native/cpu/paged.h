@@ -10,9 +10,10 @@ namespace mlxnb {
 
 /// Keys and values of one row: where each block's part for the layer begins, at key head 0.
 struct Blocks {
-  const void* const* keys;    // a block is (kv_heads, size, dim)
-  const void* const* values;  // and (kv_heads, size, value_dim)
+  const void* const* keys;    // a block of a head is (size, dim)
+  const void* const* values;  // and (size, value_dim)
   int64_t size;               // tokens in a block
+  int64_t head;               // tokens from one head's block to the next one's
   int64_t written;            // tokens of the row that are there
 };
 

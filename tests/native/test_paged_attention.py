@@ -85,7 +85,7 @@ def test_padding_is_not_read_and_does_not_disturb() -> None:
     blocks = np.array(arguments["table"])[0]
     keys, values = arguments["keys"], arguments["values"]
     for slabs in (keys, values):  # row 0 really has 16 tokens: its second block is not its own
-        slabs[blocks[1] // 16][blocks[1] % 16] = mx.nan
+        slabs[blocks[1] // 16][:, :, blocks[1] % 16] = mx.nan
     found = np.array(attend(whole, arguments, counts=[4, 8]))
     np.testing.assert_allclose(found[0, :, :4], expected[0, :, :4], atol=1e-6)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
@@ -120,7 +120,7 @@ def test_writes_land_in_the_slabs_themselves(dtype: mx.Dtype, lengths: tuple[int
     for row, length in enumerate(lengths):
         place, at = table[row, (length - 1) // 16], (length - 1) % 16
         for slabs, value in ((arguments["keys"], 1.0), (arguments["values"], 2.0)):
-            written = slabs[place // 16][place % 16, 1, :, at]
+            written = slabs[place // 16][1, :, place % 16, at]
             assert mx.all(written == value).item()
     del keys, values, written
     assert mx.get_active_memory() <= before + 64
@@ -146,7 +146,7 @@ def test_a_prompt_is_written_across_blocks() -> None:
             position = case.lengths[row] - 37 + t
             place = int(table[row, position // 16])
             slab = arguments["values"][place // 16]
-            assert mx.array_equal(slab[place % 16, 1, :, position % 16], values[row, :, t])
+            assert mx.array_equal(slab[1, :, place % 16, position % 16], values[row, :, t])
 
 
 def test_attention_sees_the_write_that_it_comes_after() -> None:

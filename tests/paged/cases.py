@@ -39,7 +39,7 @@ class Case:
         places = random.permutation(slabs * SLAB)[: sum(blocks)]
         table = np.zeros((len(blocks), max(blocks)), np.int32)
         pools = {
-            name: np.full((slabs * SLAB, self.layers, self.heads, BLOCK, dim), np.nan, np.float32)
+            name: np.full((self.layers, self.heads, slabs * SLAB, BLOCK, dim), np.nan, np.float32)
             for name, dim in (("keys", self.dim), ("values", self.value_dim or self.dim))
         }
         at = 0
@@ -50,7 +50,7 @@ class Case:
                 tokens = min(BLOCK, length - number * BLOCK)
                 for pool in pools.values():
                     shape = (self.layers, self.heads, tokens, pool.shape[-1])
-                    pool[place, :, :, :tokens] = random.normal(size=shape)
+                    pool[:, :, place, :tokens] = random.normal(size=shape)
             table[row, count:] = table[row, 0]
         queries = random.normal(
             size=(len(blocks), self.heads * self.share, self.width, self.dim)
@@ -59,7 +59,10 @@ class Case:
             "queries": mx.array(queries).astype(dtype),
             **{
                 name: [
-                    mx.array(pool[n * SLAB : (n + 1) * SLAB]).astype(dtype) for n in range(slabs)
+                    mx.array(np.ascontiguousarray(pool[:, :, n * SLAB : (n + 1) * SLAB])).astype(
+                        dtype
+                    )
+                    for n in range(slabs)
                 ]
                 for name, pool in pools.items()
             },
@@ -86,16 +89,19 @@ def long_way(
     sinks: mx.array | None,
 ) -> Array:
     """Each query by itself, in float64."""
-    pools = [np.concatenate([np.array(s.astype(mx.float32)) for s in p]) for p in (keys, values)]
+    pools = [
+        np.concatenate([np.array(s.astype(mx.float32)[layer]) for s in p], axis=1)
+        for p in (keys, values)
+    ]
     q = np.array(queries.astype(mx.float32), np.float64)
-    share = q.shape[1] // pools[0].shape[2]
+    share = q.shape[1] // pools[0].shape[0]
     out = np.zeros((*q.shape[:3], pools[1].shape[-1]))
     for b, h, i in np.ndindex(*q.shape[:3]):
         last = int(lengths[b].item()) - q.shape[2] + i
         first = max(0, last + 1 - window) if window else 0
         at = np.arange(first, last + 1)
         rows, tokens = np.array(table)[b, at // BLOCK], at % BLOCK
-        k, v = (pool[rows, layer, h // share, tokens].astype(np.float64) for pool in pools)
+        k, v = (pool[h // share, rows, tokens].astype(np.float64) for pool in pools)
         scores = scale * k @ q[b, h, i]
         extra = [float(sinks[h].item())] if sinks is not None else []
         top = max([scores.max(), *extra])

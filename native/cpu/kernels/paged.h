@@ -6,21 +6,49 @@
 
 namespace mlxnb::MLXNB_ISA {
 
-/// Tokens [first, first + count) that lie in one block, `at` tokens from its beginning.
+/// Tokens that lie one after another, from token `at` of a block on.
 struct Stretch {
   int64_t block, at, count;
 };
 
-MLXNB_INLINE Stretch stretch_of(const Blocks& blocks, int64_t first, int64_t end) {
-  const int64_t at = first % blocks.size;
-  const int64_t left = blocks.size - at;
-  return {first / blocks.size, at, end - first < left ? end - first : left};
+/// The stretch from `first` on, before `end`: of one block or of neighbours in memory.
+MLXNB_INLINE Stretch stretch_of(const Attention& a, const Blocks& blocks, const void* const* table,
+                                int64_t dim, int64_t first, int64_t end) {
+  const int64_t bytes = static_cast<int64_t>(size_of(a.type)) * blocks.size * dim;
+  const int64_t block = first / blocks.size;
+  int64_t next = block + 1;
+  while (next * blocks.size < end &&
+         static_cast<const char*>(table[next]) - static_cast<const char*>(table[next - 1]) ==
+             bytes) {
+    ++next;
+  }
+  const int64_t last = next * blocks.size < end ? next * blocks.size : end;
+  return {block, first % blocks.size, last - first};
+}
+
+/// `rows` rows of a product with the panel's lanes, as `any_tile` makes a few.
+///
+/// Eight at a time where a row is one vector: six sums would wait for each other.
+template <bool across>
+MLXNB_INLINE void tiles(const Attention& a, int64_t rows, const float* x, const float* w,
+                        int64_t step, int64_t depth, float* out, bool more) {
+  for (int64_t r = 0; r < rows;) {
+    const float* from = w + r * (across ? 1 : step);
+    if (a.lanes == 8 && rows - r >= 8) {
+      tile<8, 1, across>(x, from, step, depth, out + r * 8, more);
+      r += 8;
+      continue;
+    }
+    const int64_t some = rows - r < strip ? rows - r : strip;
+    any_tile<across>(some, a.lanes / 8, x, from, step, depth, out + r * a.lanes, more);
+    r += some;
+  }
 }
 
 /// Keys or values of a stretch as floats, `dim` apart; halves are widened into the panel's memory.
 static const float* floats_in(const Attention& a, const Panel& p, const Blocks& blocks,
                               const void* const* table, const Stretch& s, int64_t dim) {
-  const int64_t base = (p.kv_head * blocks.size + s.at) * dim;
+  const int64_t base = (p.kv_head * blocks.head + s.at) * dim;
   if (a.type == Type::f32) {
     return static_cast<const float*>(table[s.block]) + base;
   }
@@ -35,13 +63,9 @@ static const float* floats_in(const Attention& a, const Panel& p, const Blocks& 
 static void score_blocks(const Attention& a, const Panel& p, const Blocks& blocks, int64_t begin,
                          int64_t end) {
   for (int64_t t = begin; t < end;) {
-    const Stretch s = stretch_of(blocks, t, end);
+    const Stretch s = stretch_of(a, blocks, blocks.keys, a.dim, t, end);
     const float* keys = floats_in(a, p, blocks, blocks.keys, s, a.dim);
-    for (int64_t i = 0; i < s.count; i += strip) {
-      const int64_t some = s.count - i < strip ? s.count - i : strip;
-      any_tile<false>(some, a.lanes / 8, p.q, keys + i * a.dim, a.dim, a.dim,
-                      p.scores + (t - begin + i) * a.lanes, false);
-    }
+    tiles<false>(a, s.count, p.q, keys, a.dim, a.dim, p.scores + (t - begin) * a.lanes, false);
     t += s.count;
   }
 }
@@ -49,14 +73,10 @@ static void score_blocks(const Attention& a, const Panel& p, const Blocks& block
 static void add_values(const Attention& a, const Panel& p, const Blocks& blocks, int64_t begin,
                        int64_t end) {
   for (int64_t t = begin; t < end;) {
-    const Stretch s = stretch_of(blocks, t, end);
+    const Stretch s = stretch_of(a, blocks, blocks.values, a.value_dim, t, end);
     const float* values = floats_in(a, p, blocks, blocks.values, s, a.value_dim);
     const float* weights = p.scores + (t - begin) * a.lanes;
-    for (int64_t d = 0; d < a.value_dim; d += strip) {
-      const int64_t some = a.value_dim - d < strip ? a.value_dim - d : strip;
-      any_tile<true>(some, a.lanes / 8, weights, values + d, a.value_dim, s.count,
-                     p.out + d * a.lanes, true);
-    }
+    tiles<true>(a, a.value_dim, weights, values, a.value_dim, s.count, p.out, true);
     t += s.count;
   }
 }

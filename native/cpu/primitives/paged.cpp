@@ -33,12 +33,12 @@ struct Tokens {
   }
 };
 
-/// Copy `count` tokens of each head into a block (heads, size, dim), from token `at` on.
+/// Copy `count` tokens of each head into the heads' blocks, from token `at` on.
 void put(const Tokens& from, int64_t row, int64_t first, char* block, int64_t at, int64_t count,
-         int64_t heads, int64_t size, int64_t bytes) {
-  for (int64_t h = 0; h < heads; ++h) {
+         const Pages& pages, int64_t bytes) {
+  for (int64_t h = 0; h < pages.heads(); ++h) {
     const char* source = from.data + row * from.row + h * from.head + first * from.token;
-    char* target = block + (h * size + at) * bytes;
+    char* target = block + (h * pages.slots() * pages.block() + at) * bytes;
     for (int64_t t = 0; t < count; ++t) {
       std::memcpy(target + t * bytes, source + t * from.token, bytes);
     }
@@ -52,10 +52,10 @@ void write(const Pages& pages, int64_t layer, const Tokens& keys, const Tokens& 
       const int64_t number = (pages.start(row) + done) / pages.block();
       const int64_t at = (pages.start(row) + done) % pages.block();
       const int64_t count = std::min(pages.count(row) - done, pages.block() - at);
-      put(keys, row, done, pages.keys(row, number, layer), at, count, pages.heads(), pages.block(),
+      put(keys, row, done, pages.keys(row, number, layer), at, count, pages,
           size * pages.key_dim());
-      put(values, row, done, pages.values(row, number, layer), at, count, pages.heads(),
-          pages.block(), size * pages.value_dim());
+      put(values, row, done, pages.values(row, number, layer), at, count, pages,
+          size * pages.value_dim());
       done += count;
     }
   }
@@ -172,7 +172,8 @@ class Attend : public CpuPrimitive {
       const int64_t tokens = pages_->start(row) + pages_->count(row);
       held.attention.keys.push_back(pages_->start(row) + queries);
       held.attention.blocks.push_back({held.keys.data() + first[row],
-                                       held.values.data() + first[row], pages_->block(), tokens});
+                                       held.values.data() + first[row], pages_->block(),
+                                       pages_->slots() * pages_->block(), tokens});
     }
   }
 
@@ -224,9 +225,9 @@ Pages::Pages(std::vector<mx::array> keys, std::vector<mx::array> values,
       static_cast<int64_t>(table_.size()) != rows() * width_) {
     refuse("the table has a row for each start and each count");
   }
-  const auto slots = static_cast<int64_t>(keys.size()) * shape_[0];
+  const auto all = static_cast<int64_t>(keys.size()) * slots();
   for (const int32_t entry : table_) {
-    if (entry < 0 || entry >= slots) {
+    if (entry < 0 || entry >= all) {
       refuse("the table points outside of the slabs");
     }
   }
@@ -259,8 +260,8 @@ char* Pages::at(const std::vector<char*>& slabs, int64_t dim, int64_t row, int64
                 int64_t layer) const {
   const int64_t entry = table_[row * width_ + number];
   const auto size = static_cast<int64_t>(mx::size_of(dtype_));
-  const int64_t slot = (entry % shape_[0]) * shape_[1] + layer;
-  return slabs[entry / shape_[0]] + slot * heads() * block() * dim * size;
+  const int64_t number_in_slab = layer * heads() * slots() + entry % slots();
+  return slabs[entry / slots()] + number_in_slab * block() * dim * size;
 }
 
 char* Pages::keys(int64_t row, int64_t number, int64_t layer) const {

@@ -10,7 +10,7 @@ namespace mlxnb {
 
 /// The rows of one call of a model over a pool of blocks: slabs, block tables, and new tokens.
 ///
-/// A slab of keys or values is (slots, layers, heads, block, dim), evaluated; the slabs are held,
+/// A slab of keys or values is (layers, heads, slots, block, dim), evaluated; the slabs are held,
 /// so MLX never gives their memory to another array, and what is written through `paged_write`
 /// stays in the arrays that the pool has.
 class Pages {
@@ -25,8 +25,9 @@ class Pages {
   int64_t rows() const { return static_cast<int64_t>(starts_.size()); }
   int64_t start(int64_t row) const { return starts_[row]; }
   int64_t count(int64_t row) const { return counts_[row]; }
-  int64_t layers() const { return shape_[1]; }
-  int64_t heads() const { return shape_[2]; }
+  int64_t layers() const { return shape_[0]; }
+  int64_t heads() const { return shape_[1]; }
+  int64_t slots() const { return shape_[2]; }
   int64_t block() const { return shape_[3]; }
   int64_t key_dim() const { return shape_[4]; }
   int64_t value_dim() const { return value_dim_; }
