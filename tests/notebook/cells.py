@@ -41,8 +41,6 @@ class Cells:
             result = self.shell.run_cell(source, store_history=False)
         error = result.error_in_exec or result.error_before_exec
         shown = [output.data for output in captured.outputs]
-        if result.result is not None:  # the displayhook captures the cell's value as well
-            shown.pop()
         return Ran(result.result, error, captured.stdout, captured.stderr, shown)
 
     def ok(self, source: str) -> Ran:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def test_showings_are_a_twentieth_of_a_second_apart_whatever_comes() -> None:
         clock.now += chance.choice((0, 0.001, 0.02, 0.2))
         if pace.due or chance.random() < 0.01:
             pace.show(action)
-    gaps = [b - a for a, b in zip(shown, shown[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(shown)]
     assert min(gaps) >= PERIOD_S - 1e-9
     assert len(shown) > 100
 
@@ -208,7 +209,9 @@ def test_reasoning_is_folded_above_the_answer(cells: Cells) -> None:
 def test_a_call_is_shown_escaped(cells: Cells) -> None:
     call = ToolCall("c1", "look", {"at": "<img src=x>"})
     ended = turn("", "tool_calls", tool_calls=[call])
-    page = show(cells, "MarkdownView", [Piece("tool_call", call=call)], ended).shown[-1]["text/html"]
+    page = show(cells, "MarkdownView", [Piece("tool_call", call=call)], ended).shown[-1][
+        "text/html"
+    ]
     assert "call c1: look" in page and "&lt;img" in page and "<img" not in page
 
 
