@@ -26,7 +26,8 @@ _WHERE = {
     "Session": "mlxnb.sessions.session",
     "Turn": "mlxnb.records.turn",
 }
-_engine: Engine | None = None
+# %reload_ext executes this module again, in the same namespace: the engine and its models stay
+_engine: Engine | None = globals().get("_engine")
 _lock = threading.Lock()
 
 
