@@ -201,7 +201,8 @@ class Lane:
         if newest in self._prefilling:
             self._prefilling.remove(newest)
         if not (self.running or self._elsewhere()):
-            self._ending.fail(newest, BudgetExceeded(f"no room for more of its KV: {error}"))
+            advice = "raise engine().budget, or ask for fewer tokens"
+            self._ending.fail(newest, BudgetExceeded(f"no room for its answer: {error}; {advice}"))
             return
         if newest.reuse and newest.live is not None:
             live, newest.live = newest.live, None
