@@ -1,0 +1,52 @@
+"""Folders of tiny models, made once, and engines that load them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mlxnb.engine.runtime import Rate
+from mlxnb.sessions.local import LocalEngine
+
+from .families import FAMILIES
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a family's tiny model."""
+    made: dict[str, Path] = {}
+    parent = tmp_path_factory.mktemp("families")
+
+    def folder(name: str) -> Path:
+        if name not in made:
+            made[name] = FAMILIES[name].save(parent / name)
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is noted about tiny models stays out of the user's cache."""
+    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def engine(cache: None) -> Iterator[LocalEngine]:
+    """An engine with nothing loaded."""
+    engine = LocalEngine(budget=64 * MIB)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def random_chunks(monkeypatch: pytest.MonkeyPatch) -> random.Random:
+    """Prefill in chunks of random sizes; seed what is returned."""
+    sizes = random.Random(0)
+    monkeypatch.setattr(Rate, "chunk", property(lambda rate: sizes.choice((1, 3, 8, 17, 40, 200))))
+    return sizes

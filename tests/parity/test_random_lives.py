@@ -1,0 +1,66 @@
+"""Whatever is done with sessions, in whatever order: warm answers are cold answers, in logits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlxnb.sessions.local import LocalEngine
+
+from .families import REWINDABLE, Family
+from .world import World
+
+FolderOf = Callable[[str], Path]
+TIGHT = [600_000, 1_200_000, 2_400_000]
+PLENTY = [2**26]
+STEPS = 24
+
+
+def live(world: World, steps: int) -> None:
+    """Some steps, then what was said in each session once more, without reuse."""
+    for _ in range(steps):
+        world.step()
+    for person in world.people[:3]:
+        world.replay(person)
+
+
+@pytest.mark.parametrize("budgets", [PLENTY, TIGHT], ids=["plenty", "evicting"])
+@pytest.mark.parametrize("family", REWINDABLE, ids=lambda family: family.name)
+def test_warm_is_cold(
+    engine: LocalEngine,
+    folder_of: FolderOf,
+    random_chunks: random.Random,
+    family: Family,
+    budgets: list[int],
+) -> None:
+    random_chunks.seed(family.name)
+    world = World(engine, folder_of(family.name), family.name, budgets)
+    live(world, STEPS)
+    assert sum(engine.turns().cached_tokens) > 0
+
+
+def test_two_models_in_turn_leave_each_other_alone(
+    engine: LocalEngine, folder_of: FolderOf, random_chunks: random.Random
+) -> None:
+    """C14."""
+    names = ["llama", "phi3"]
+    worlds = [World(engine, folder_of(name), name, TIGHT) for name in names]
+    for _ in range(STEPS):
+        for world in worlds:
+            world.step()
+
+
+def test_random_lives_reach_what_they_are_there_for(
+    engine: LocalEngine, folder_of: FolderOf, random_chunks: random.Random
+) -> None:
+    world = World(engine, folder_of("llama"), "reach", [200_000, *TIGHT])
+    for _ in range(3 * STEPS):
+        world.step()
+    turns = engine.turns(wide=True)
+    assert world.widest >= 3 and world.evicted and world.refused
+    assert {"length", "stop", "cancelled", "error"} <= set(turns.finish_reason)
+    assert {"hit", "prefix_hit", "fresh"} <= set(turns.cache)
+    assert (turns.joined_tokens > 0).any()

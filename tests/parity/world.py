@@ -1,0 +1,327 @@
+"""A random life of an engine: what people do with sessions, in any order, and what must hold."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from mlxnb import mlxlm
+from mlxnb.cache.pool import SLAB
+from mlxnb.cache.store import PrefixCache
+from mlxnb.errors import RequestFailed
+from mlxnb.records.turn import Turn, TurnRecord
+from mlxnb.sessions.local import LocalEngine
+from mlxnb.sessions.reply import Reply
+from mlxnb.sessions.session import Session
+
+from .spy import assert_parity, watch
+
+WORDS = [
+    "the",
+    "quick",
+    "brown fox",
+    "jumps over",
+    "123",
+    "lazy dogs;",
+    "def main():",
+    "naïve 漢",
+    "it's",
+]
+
+
+@contextmanager
+def held(engine: LocalEngine) -> Iterator[None]:
+    """Nothing is computed inside of the block: what is sent there begins together after it."""
+    going, free = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        going.set()
+        assert free.wait(60)
+
+    holder = threading.Thread(target=lambda: engine.core.owner.call(wait))
+    holder.start()
+    going.wait()
+    try:
+        yield
+    finally:
+        free.set()
+        holder.join()
+
+
+def assert_settled(engine: LocalEngine) -> None:
+    """Between requests: nothing is in use, all adds up, and the budget is held."""
+    engine.core.owner.call(lambda: _assert_settled(engine.core.store))
+
+
+def _assert_settled(store: PrefixCache) -> None:
+    assert store.faults == 0
+    assert store.nbytes <= store.budget
+    for live in store.lives():
+        assert not (live.running or live.pins or live.claimed), live.id
+        assert live.caches is not None
+        assert mlxlm.lengths(live.caches) == {live.length}
+        assert live.reserved == mlxlm.nbytes(live.caches)
+    for space in store.spaces():
+        blocks = space.blocks
+        assert len(blocks) + space.pool.free == space.pool.slabs * SLAB
+        for slot, block in blocks.items():
+            assert block.slot == slot and not block.refs and not block.dropped
+            assert store.index.get(block.id) is block
+            assert block.parent is not None and block.parent.children[block.tokens] is block
+    assert len(store.index) == sum(len(space.blocks) for space in store.spaces())
+
+
+@dataclass
+class Person:
+    """A session, and what was said in it: texts with the tokens allowed for their answers."""
+
+    session: Session
+    said: list[tuple[str, int]] = field(default_factory=list)
+    heard: list[list[int]] = field(default_factory=list)
+
+    def fork(self) -> Person:
+        return Person(self.session.fork(), list(self.said), list(self.heard))
+
+
+class Talk(NamedTuple):
+    """Something said, and the answer on its way."""
+
+    person: Person
+    text: str
+    tokens: int
+    reply: Reply
+
+
+class World:
+    """Sessions of one model, doing things at random.
+
+    Parameters
+    ----------
+    budgets
+        Bytes that the cache may have, changed now and then; a single number is taken for plenty.
+    """
+
+    def __init__(self, engine: LocalEngine, folder: Path, seed: str, budgets: list[int]) -> None:
+        self.random = random.Random(seed)
+        self.budgets = budgets
+        self.roomy = len(budgets) == 1
+        self.engine = engine
+        self.engine.core.budget = budgets[0]
+        self.name = self.engine.load(folder, progress=False).name
+        self.spy = watch(self.engine, self.name)
+        self.people: list[Person] = []
+        self.turns: list[str] = []
+        self.pinned: list[str] = []
+        self.done: list[str] = []
+        self.refused = 0
+        self.widest = 0
+        self.evicted = 0
+        self.computed: list[tuple[str, list[int]]] = []
+
+    # --- what can happen ----------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One thing, then everything is looked at."""
+        if len(self.people) < 2:
+            self.new()
+        acts = [self.say, self.say, self.meet, self.meet, self.meet, self.fork, self.rewind]
+        acts += [self.new, self.leave, self.rebudget, self.reset, self.warm, self.pin]
+        act = self.random.choice(acts)
+        self.done.append(act.__name__)
+        act()
+        self.look()
+
+    def text(self) -> str:
+        """Words; two texts often share how they begin."""
+        start = " ".join(WORDS[: self.random.randint(0, len(WORDS))])
+        more = self.random.choices(WORDS, k=self.random.choice((1, 4, 30)))
+        return " ".join([start, *more])
+
+    def new(self) -> None:
+        """A new session, often with a system text that another one has too."""
+        known = [p.session.options.system for p in self.people]
+        system = self.random.choice([None, self.text(), *known])
+        salt = self.random.choice(["", "", "", "pepper"])
+        reuse = self.random.random() < 0.9
+        session = self.engine.session(self.name, system=system, cache_salt=salt, reuse=reuse)
+        self.people.append(Person(session))
+
+    def someone(self) -> Person:
+        return self.random.choice(self.people)
+
+    def say(self) -> None:
+        self.listen([self.begin(self.someone(), self.text(), self.some_tokens())])
+
+    def some_tokens(self) -> int:
+        return self.random.choice((1, 2, 5, 12, 24))
+
+    def begin(self, person: Person, text: str, tokens: int) -> Talk:
+        return Talk(person, text, tokens, person.session.reply(text, max_tokens=tokens))
+
+    def listen(self, talks: list[Talk]) -> None:
+        """Wait for answers, and note those that were taken into the history."""
+        for talk in talks:
+            turn = talk.reply.outcome()
+            self.turns.append(turn.id)
+            if turn.finish_reason == "error":
+                assert str(turn.error).startswith("BudgetExceeded"), turn.error
+                assert not self.roomy
+                self.refused += 1
+            elif turn.finish_reason != "cancelled":
+                talk.person.said.append((talk.text, talk.tokens))
+                talk.person.heard.append(turn.tokens)
+
+    def meet(self) -> None:
+        """Several speak at once: some come later, some are cancelled, some say the very same."""
+        party = Party(self)
+        self.spy.on_call = party.on_call
+        guests = self.random.sample(self.people, min(len(self.people), self.random.randint(2, 6)))
+        with held(self.engine):
+            party.begin(guests[0])
+            for guest in guests[1:]:
+                if self.random.random() < 0.5:
+                    party.begin(guest)
+                else:
+                    party.at_random(lambda guest=guest: party.begin(guest))
+        while party.talks:
+            talks, party.talks = party.talks, []
+            self.listen(talks)
+        self.spy.on_call = lambda calls: None
+
+    def fork(self) -> Person:
+        person = self.someone()
+        self.people.append(person.fork())
+        return self.people[-1]
+
+    def rewind(self) -> None:
+        person = self.someone()
+        if person.session.turns:
+            turns = self.random.randint(1, person.session.turns)
+            person.session.rewind(turns)
+            del person.said[-turns:], person.heard[-turns:]
+
+    def reset(self) -> None:
+        person = self.someone()
+        person.session.reset()
+        person.said, person.heard = [], []
+
+    def leave(self) -> None:
+        while len(self.people) > 6:
+            person = self.someone()
+            self.people.remove(person)
+            self.engine.remove_session(person.session.name)
+
+    def rebudget(self) -> None:
+        self.unpin()
+        self.engine.core.budget = self.random.choice(self.budgets)
+
+    def warm(self) -> None:
+        try:
+            turn = self.engine.warm(self.random.choice([self.text(), self.someone().session]))
+        except RequestFailed as error:
+            turn = error.turn
+        assert isinstance(turn, Turn)
+        self.turns.append(turn.id)
+
+    def pin(self) -> None:
+        names = self.engine.prefix_cache().block_id.tolist()
+        if names and len(self.pinned) < 3:
+            self.pinned.append(self.random.choice(names))
+            self.engine.pin(self.pinned[-1])
+        else:
+            self.unpin()
+
+    def unpin(self) -> None:
+        there = set(self.engine.prefix_cache().block_id)
+        for name in set(self.pinned) & there:
+            self.engine.pin(name, pinned=False)
+        self.pinned = []
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    def look(self) -> None:
+        """The turns of the last step, and the cache after it."""
+        assert_settled(self.engine)
+        self.widest = max(self.widest, *self.spy.rows, 0)
+        records = [self.engine.ledger[turn] for turn in self.turns]
+        shares = assert_parity(self.engine, self.spy, records)
+        for record in records:
+            self.look_at_reuse(record, alone=len(records) == 1)
+        all_reuse = all(record.reuse_enabled for record in records)
+        for record in records:
+            # of two that were cancelled in the same prefill, nobody can say who did what
+            if record.reuse_enabled and (record.output or all_reuse):
+                fresh = len(shares[record.turn_id]) - record.recomputed_tokens
+                end = record.usage.cached_tokens + fresh
+                tokens = [*record.prompt, *record.output][:end]
+                self.computed.append((record.salt, tokens))
+        self.turns = []
+
+    def look_at_reuse(self, record: TurnRecord, alone: bool) -> None:
+        """Cached is what earlier turns computed of this prompt: never more, with room no less."""
+        cached = record.usage.cached_tokens
+        if not (record.reuse_enabled and record.rewindable):
+            assert cached == 0
+            return
+        prompt = list(record.prompt)
+        earlier = (tokens for salt, tokens in self.computed if salt == record.salt)
+        there = max((_shared(prompt, tokens) for tokens in earlier), default=0)
+        best = min(there, len(prompt) - 1)
+        assert not alone or cached <= best
+        if cached < best and record.finish_reason not in ("cancelled", "error"):
+            assert not self.roomy, f"{record.turn_id}: {cached} cached, {best} were there"
+            self.evicted += 1
+
+    def replay(self, person: Person) -> None:
+        """Everything said in a session again, without reuse: the very same answers."""
+        self.unpin()
+        options = person.session.options
+        again = self.engine.session(self.name, system=options.system, reuse=False)
+        for (text, tokens), heard in zip(person.said, person.heard, strict=True):
+            turn = again.send(text, max_tokens=tokens)
+            assert turn.tokens == heard
+            assert turn.cached_tokens == 0
+        self.engine.remove_session(again.name)
+
+
+def _shared(a: list[int], b: list[int]) -> int:
+    """Tokens that both begin with."""
+    pairs = zip(a, b, strict=False)
+    return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
+
+
+class Party:
+    """Requests that run together. What comes later comes before a certain call of the model."""
+
+    def __init__(self, world: World) -> None:
+        self.talks: list[Talk] = []
+        self._world = world
+        self._later: dict[int, list[Callable[[], None]]] = {}
+
+    def at_random(self, act: Callable[[], None]) -> None:
+        when = self._world.spy.calls + self._world.random.randint(1, 20)
+        self._later.setdefault(when, []).append(act)
+
+    def on_call(self, calls: int) -> None:
+        for when in [w for w in self._later if w <= calls]:
+            for act in self._later.pop(when):
+                act()
+
+    def begin(self, person: Person) -> None:
+        """Somebody speaks; now and then a fork says the very same, or it is cancelled later."""
+        world = self._world
+        text, tokens = world.text(), world.some_tokens()
+        speakers = [person]
+        if world.random.random() < 0.3:
+            speakers.append(person.fork())
+            world.people.append(speakers[-1])
+        for speaker in speakers:
+            talk = world.begin(speaker, text, tokens)
+            self.talks.append(talk)
+            if world.random.random() < 0.3:
+                self.at_random(talk.reply.cancel)
