@@ -41,8 +41,11 @@ def _rebind(module: Any) -> None:
     """Replace what a model module imported; what it defines itself is left alone."""
     for name, (home, make) in _REBOUND.items():
         original = getattr(module, name, None)
-        if original is not None and original is getattr(sys.modules.get(home), name, None):
+        theirs = getattr(sys.modules.get(home), name, None)
+        if original is not None and original is theirs:
             setattr(module, name, make(original))
+        elif theirs is not None and getattr(original, "unpaged", None) is theirs:
+            original.unpaged = make(theirs)  # attention that looks for paged caches first
 
 
 def _attention_over(original: Any) -> Any:
