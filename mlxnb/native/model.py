@@ -40,7 +40,7 @@ def accelerate(model: Any) -> int:
 def _rebind(module: Any) -> None:
     """Replace what a model module imported; what it defines itself is left alone."""
     for name, (home, make) in _REBOUND.items():
-        original = getattr(module, name, None)
+        original: Any = getattr(module, name, None)
         theirs = getattr(sys.modules.get(home), name, None)
         if original is not None and original is theirs:
             setattr(module, name, make(original))
