@@ -72,4 +72,5 @@ class Ending:
         except Exception:
             log.exception("the end of a request could not be recorded")
         finally:
+            request.lane = None  # it holds the model, and whoever asked may keep the request
             request.finish(reason, request.error)
