@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import mlx.core as mx
+
 from mlxnb import mlxlm
 from mlxnb.cache.room import NoRoom, Room
 from mlxnb.engine.request import Request
@@ -206,6 +208,7 @@ class Group:
                 self._solo = Solo(self._runtime, request, pending)
         batch.close()
         self._batch = None
+        mx.clear_cache()  # the padded arrays: of sizes that are not asked for again
 
     def _widen(self, request: Request) -> None:
         """Give a row that goes on alone what is reserved for it."""
