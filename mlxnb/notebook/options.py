@@ -59,6 +59,17 @@ class Option:
         value = f" {self.metavar}" if self.metavar else ""
         return f"[{'|'.join(self.names)}{value}]" + "…" * self.repeat
 
+    @property
+    def invocation(self) -> str:
+        """As a list of options shows it."""
+        return ", ".join(self.names) + (f" {self.metavar}" if self.metavar else "")
+
+    @property
+    def explained(self) -> str:
+        """Its help, its choices, and whether it may be repeated."""
+        extra = f" ({', '.join(self.choices)})" if self.choices else ""
+        return self.help + extra + ("; may be repeated" if self.repeat else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
@@ -207,20 +218,11 @@ class Command:
     def help(self) -> str:
         """What `?` shows."""
         rows = [(a.usage, a.help) for a in self.arguments]
-        rows += [(_invocation(o), _explained(o)) for o in self.options]
+        rows += [(o.invocation, o.explained) for o in self.options]
         width = max((len(name) for name, _ in rows), default=0)
         lines = [f"  {name:<{width}}  {text}" for name, text in rows]
         parts = [self.summary, f"    {self.usage}", "\n".join(lines), self.notes]
         return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _invocation(option: Option) -> str:
-    return ", ".join(option.names) + (f" {option.metavar}" if option.metavar else "")
-
-
-def _explained(option: Option) -> str:
-    extra = f" ({', '.join(option.choices)})" if option.choices else ""
-    return option.help + extra + ("; may be repeated" if option.repeat else "")
 
 
 def _is_option(rest: str) -> bool:

@@ -10,6 +10,7 @@ from mlxnb.errors import InvalidOption
 from mlxnb.notebook.commands import SESSION_HELP, VERBS
 from mlxnb.notebook.current import CurrentSession
 from mlxnb.notebook.options import take_word
+from mlxnb.notebook.plain import plain
 
 if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
@@ -85,7 +86,7 @@ class SessionMagic:
         session = self._named(given.name)
         lines = [f"{session.name}: {_turns(session)}, on {session.model}"]
         lines += [f"{m['role']}: {m.get('content') or ''}" for m in session.history]
-        return "\n".join(lines), session
+        return plain("\n".join(lines)), session
 
 
 def _turns(session: Session) -> str:

@@ -39,7 +39,8 @@ class ChatAssign(TokenTransformBase):
     priority = 1
 
     def __init__(self, start: tuple[int, int], magic: tuple[int, int]) -> None:
-        super().__init__(start)  # of the line, as HelpEnd has it: the first one is taken
+        # where the line starts, as HelpEnd has it: the earlier one would be taken
+        super().__init__(start)  # type: ignore[no-untyped-call]
         self._magic = magic
 
     @classmethod
@@ -53,7 +54,8 @@ class ChatAssign(TokenTransformBase):
 
     def transform(self, lines: list[str]) -> list[str]:
         """The lines with the call in place of the magic."""
-        return list(MagicAssign(self._magic).transform(lines))
+        assignment: Any = MagicAssign(self._magic)  # type: ignore[no-untyped-call]
+        return list(assignment.transform(lines))
 
 
 def _is_chat(tokens: list[Any]) -> bool:

@@ -12,20 +12,11 @@ from mlxnb.notebook.box import described, footer, html
 from mlxnb.notebook.fence import FirstFence
 from mlxnb.notebook.markdown import to_html
 from mlxnb.notebook.pace import Pace
+from mlxnb.notebook.plain import plain
 from mlxnb.records.turn import Turn
 
 PATIENCE_S = 0.5
 """A prefill that takes longer shows how far it is."""
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160))} | {
-    9: "\t",
-    10: "\n",
-    13: "",
-}
-
-
-def plain(text: str) -> str:
-    """A text without control characters: a terminal would carry its escape sequences out."""
-    return text.translate(_CONTROLS)
 
 
 class View(ABC):

@@ -21,11 +21,11 @@ DEADLINE_S = 120
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a cell, and when it arrived."""
+    """One message of a cell; ``sent`` is the kernel's time of it, in seconds."""
 
     kind: str
     content: dict[str, Any]
-    at: float
+    sent: float
     parent: str
 
 
@@ -37,7 +37,6 @@ class Cell:
     began: float
     messages: list[Message] = field(default_factory=list)
     reply: dict[str, Any] | None = None
-    ended: float = 0.0
 
     def of(self, *kinds: str) -> list[Message]:
         return [m for m in self.messages if m.kind in kinds]
@@ -73,7 +72,6 @@ class Kernel:
             reply = self._client.get_shell_msg(timeout=DEADLINE_S)
             if reply["parent_header"]["msg_id"] == cell.id:
                 cell.reply = reply["content"]
-        cell.ended = time.monotonic()
         return cell
 
     def ok(self, source: str) -> Cell:
@@ -90,7 +88,8 @@ class Kernel:
                 assert self._manager.is_alive(), "the kernel died"
                 continue
             parent = raw["parent_header"].get("msg_id", "")
-            return Message(raw["msg_type"], raw["content"], time.monotonic(), parent)
+            sent = raw["header"]["date"].timestamp()
+            return Message(raw["msg_type"], raw["content"], sent, parent)
         raise AssertionError("the cell does not end")
 
     def interrupt(self) -> None:

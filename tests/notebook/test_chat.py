@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlxnb.notebook.views import plain
+from mlxnb.notebook.plain import plain
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 

@@ -11,14 +11,15 @@ import pytest
 
 from .kernels import Cell, Kernel, kernel
 
-LONG = "x = 'a b c d ' * 1500"  # thousands of tokens: many prefill chunks
+IMPORTS = "from mlxnb.notebook import views\nfrom mlxnb.notebook.plain import plain"
+LONG = "x = 'a b c d ' * 11_000"  # 88,000 tokens: many prefill chunks
 
 
 @pytest.fixture(scope="module")
 def the_kernel(folder: Path) -> Iterator[Kernel]:
     # a socket's path must be short, which pytest's folders are not everywhere
     with tempfile.TemporaryDirectory(prefix="mlxnb-") as scratch, kernel(Path(scratch)) as started:
-        started.ok(f"%load_ext mlxnb\n%mlx_load {folder} --no-progress\n{LONG}")
+        started.ok(f"%load_ext mlxnb\n%mlx_load {folder} --no-progress\n{LONG}\n{IMPORTS}")
         yield started
 
 
@@ -39,11 +40,11 @@ def value(notebook: Kernel, expression: str) -> str:
 
 def after(count: int, kinds: tuple[str, ...], do: Callable[[], None]) -> Callable[[Cell], None]:
     """Do something once, when a cell has published so many messages of these kinds."""
-    done: list[float] = []
+    done: list[Cell] = []
 
     def watch(cell: Cell) -> None:
         if not done and len(cell.of(*kinds)) >= count:
-            done.append(time.monotonic())
+            done.append(cell)
             do()
 
     return watch
@@ -52,29 +53,32 @@ def after(count: int, kinds: tuple[str, ...], do: Callable[[], None]) -> Callabl
 # --- streaming (C38, C41, C42) ----------------------------------------------------------------
 
 
+def shown(cell: Cell) -> list[tuple[float, str]]:
+    """When a cell showed what, as plain text."""
+    displays = [(m.sent, m.content["data"]["text/plain"]) for m in cell.displays]
+    return displays or [(m.sent, m.content["text"]) for m in cell.of("stream")]
+
+
 @pytest.mark.parametrize("format", ["markdown", "text"])
 def test_an_answer_streams_in_its_own_cell(notebook: Kernel, format: str) -> None:
-    cell = notebook.ok(f"%mlx_chat -f {format} --max-tokens 600 -o turn talk")
-    shown = cell.displays if format == "markdown" else cell.of("stream")
-    assert len(shown) > 3
-    idle = cell.of("status")[-1]
-    assert shown[0].at < shown[-1].at <= idle.at
-    assert shown[0].at - cell.began < shown[-1].at - shown[0].at  # the first comes early
+    cell = notebook.ok(f"%mlx_chat -f {format} --max-tokens 1500 -o turn talk")
+    times, texts = zip(*shown(cell), strict=True)
+    assert len(texts) > 3
+    assert len(texts[0]) < 200  # of thousands of characters
+    assert times[-1] - times[0] > 0.1 and times[-1] <= cell.of("status")[-1].sent
     assert {m.parent for m in cell.messages} == {cell.id}
 
 
 @pytest.mark.parametrize("format", ["markdown", "text"])
 def test_there_are_at_most_twenty_updates_a_second(notebook: Kernel, format: str) -> None:
-    cell = notebook.ok(f"%mlx_chat -f {format} --max-tokens 600 -o turn talk")
-    shown = cell.displays if format == "markdown" else cell.of("stream")
-    seconds = shown[-1].at - shown[0].at
-    assert len(shown) <= 20 * seconds + 2
-    assert len(shown) < 300  # of 600 tokens
+    cell = notebook.ok(f"%mlx_chat -f {format} --max-tokens 1500 -o turn talk")
+    times = [sent for sent, _ in shown(cell)]
+    assert len(times) <= 20 * (times[-1] - times[0]) + 2
+    assert len(times) < 500  # of 1,500 tokens
 
 
 def test_the_last_update_holds_the_whole_answer(notebook: Kernel) -> None:
     cell = notebook.ok("%mlx_chat --max-tokens 300 -o turn talk")
-    notebook.ok("from mlxnb.notebook.views import plain")
     last = cell.displays[-1].content["data"]
     assert repr(last["text/plain"]) == value(notebook, "plain(turn.text)")
     assert "300 tokens" in last["text/html"] and "tokens/s" in last["text/html"]
@@ -85,15 +89,15 @@ def test_the_last_update_holds_the_whole_answer(notebook: Kernel) -> None:
 
 def test_plain_text_holds_the_whole_answer_and_nothing_else(notebook: Kernel) -> None:
     cell = notebook.ok("%mlx_chat -f text --max-tokens 300 -o turn talk")
-    notebook.ok("from mlxnb.notebook.views import plain")
     assert repr(cell.text()) == value(notebook, "plain(turn.text) + '\\n'")
     assert {m.kind for m in cell.messages} == {"status", "execute_input", "stream"}
 
 
 def test_a_long_prefill_shows_how_far_it_is(notebook: Kernel) -> None:
-    notebook.ok("some = x[:4000]")
+    notebook.ok("views.PATIENCE_S, some = 0, x[:4000]")
     cell = notebook.ok("%%mlx_chat --var some --max-tokens 1\n{some}")
     pages = [m.content["data"]["text/html"] for m in cell.displays]
+    notebook.ok("views.PATIENCE_S = 0.5")
     assert any("prefill " in page for page in pages[:-1])
     assert "prefill " not in pages[-1]
 
@@ -122,18 +126,11 @@ def check_interrupted(cell: Cell) -> None:
 @pytest.mark.parametrize("format", ["markdown", "text"])
 def test_one_interrupt_stops_the_decode_and_keeps_the_text(notebook: Kernel, format: str) -> None:
     kinds = ("stream",) if format == "text" else ("display_data", "update_display_data")
-    at: list[float] = []
-
-    def stop() -> None:
-        at.append(time.monotonic())
-        notebook.interrupt()
-
     source = f"%mlx_chat -f {format} --max-tokens 90000 -o turn talk"
-    cell = notebook.run(source, after(3, kinds, stop))
+    cell = notebook.run(source, after(3, kinds, notebook.interrupt))
     check_interrupted(cell)
-    assert cell.ended - at[0] < 5  # of the minutes that the answer would have taken
     assert value(notebook, "turn.finish_reason") == "'cancelled'"
-    notebook.ok("from mlxnb.notebook.views import plain")
+    assert value(notebook, "0 < turn.output_tokens < 90_000") == "True"
     if format == "text":
         assert repr(cell.text()) == value(notebook, "plain(turn.text) + '\\n'")
     else:
@@ -157,12 +154,13 @@ def test_the_next_cell_works_and_the_history_is_as_it_was(notebook: Kernel) -> N
 
 
 def test_an_interrupt_before_the_first_token_stops_the_prefill(notebook: Kernel) -> None:
+    notebook.ok("views.PATIENCE_S = 0")
     source = "%%mlx_chat --var x -o turn --max-tokens 1 --system again\n{x}"
     cell = notebook.run(source, after(1, ("display_data",), notebook.interrupt))
+    notebook.ok("views.PATIENCE_S = 0.5")
     check_interrupted(cell)
     facts = "turn.finish_reason, turn.output_tokens, turn.text"
     assert value(notebook, facts) == "('cancelled', 0, '')"
-    assert value(notebook, "0 < turn.timing.total_s < 10") == "True"  # of half a minute
     notebook.ok("%mlx_chat --max-tokens 2 -o short short")
     assert value(notebook, "short.output_tokens") == "2"
 
