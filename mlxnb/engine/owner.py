@@ -57,6 +57,7 @@ class Owner:
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._busy_since: float | None = None
         self.stopping = False
+        self._over = False
         self._current: Future[Any] | None = None
         self._thread = threading.Thread(target=self._main, name="mlxnb-engine", daemon=True)
         atexit.register(self.stop)
@@ -95,7 +96,7 @@ class Owner:
     @property
     def healthy(self) -> bool:
         """Whether the thread lives and its present step is not overdue."""
-        return self._thread.is_alive() and not self._overdue
+        return not (self._over or self._overdue) and self._thread.is_alive()
 
     @property
     def _overdue(self) -> bool:
@@ -105,7 +106,7 @@ class Owner:
     @property
     def ailment(self) -> str:
         """What is wrong with an owner that is not healthy."""
-        if not self._thread.is_alive():
+        if self._over or not self._thread.is_alive():
             return "the engine's thread has died; the engine starts anew with the next request"
         return (
             f"the engine's thread has been stuck for {self.stuck_after:.0f} s; the engine starts "
@@ -139,6 +140,7 @@ class Owner:
         except BaseException as error:
             log.error("the engine's thread ended: %s: %s", type(error).__name__, error)
         finally:
+            self._over = True  # before any caller hears of it
             self._fail_calls()
             mx.synchronize()
             mx.clear_streams()

@@ -48,24 +48,27 @@ def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
         layers = mlxlm.shapes(caches)
     batchable = _remembered(note)
     if batchable is None:
-        batchable = can_batch(model, vocab)
-        _remember(note, batchable)
+        try:
+            batchable = can_batch(model, vocab)
+            _remember(note, batchable)
+        except Exception as error:  # not remembered: it may have been a lack of memory
+            log.info("not batchable: %s", error)
+            batchable = False
     return Abilities(layers, len(caches), batchable)
 
 
 def can_batch(model: Any, vocab: int) -> bool:
-    """Whether two rows of unequal length give the same distributions in a batch as alone."""
+    """Whether two rows of unequal length give the same distributions in a batch as alone.
+
+    Raises what the model or mlx-lm raises where they cannot be put into a batch.
+    """
     rows = [[_token(7 * r + i, vocab) for i in range(n)] for r, n in enumerate(LENGTHS)]
-    try:
-        started = [_prefilled(model, row[:-1]) for row in rows]
-        together = _in_batch(model, rows, started)
-        alone = [
-            _alone(model, row, caches, [token for token, _ in steps])
-            for row, caches, steps in zip(rows, started, together, strict=True)
-        ]
-    except Exception as error:
-        log.info("not batchable: %s", error)
-        return False
+    started = [_prefilled(model, row[:-1]) for row in rows]
+    together = _in_batch(model, rows, started)
+    alone = [
+        _alone(model, row, caches, [token for token, _ in steps])
+        for row, caches, steps in zip(rows, started, together, strict=True)
+    ]
     pairs = [
         (distribution, solo)
         for steps, solos in zip(together, alone, strict=True)

@@ -54,7 +54,6 @@ def die() -> None:
 def kill(engine: Engine) -> None:
     with pytest.raises(EngineDied):
         engine.core.owner.call(die)
-    until(lambda: not engine.core.owner.healthy)
 
 
 def answer(engine: Engine, source: ModelSource, **more: Any) -> list[int]:
