@@ -293,6 +293,13 @@ def test_spans_of_a_continued_prompt_name_every_message(said: list[tuple[str, st
 
 
 def test_a_line_without_borders_stays_without() -> None:
-    talk = talk_with(MISBEHAVING["repeats"])
-    assert talk.turn("hi").spans == []
-    assert talk.turn("again").spans == []
+    """This template shouts the system text, and nothing else."""
+    shouting = "{% set m = messages[0] %}{{ m.content | upper }}" + SMOLLM2.replace(
+        "in messages %}", "in messages[1:] %}"
+    )
+    talk = talk_with(shouting)
+    talk.history = History(({"role": "system", "content": "Be brief."},))
+    first = talk.turn("hi")
+    second = talk.turn("again")
+    assert second.tokens[: len(first.tokens)] == first.tokens
+    assert first.spans == second.spans == []

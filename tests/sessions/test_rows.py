@@ -271,6 +271,7 @@ def test_tools_changed(engine: LocalEngine, say: Say) -> None:
         definition = {"type": "function", "function": {"name": tool, "description": LONG}}
         engine.session(name, "Be brief.", tools=[definition]).send("hi")
     assert missed(engine) == "tools_changed"
+    assert engine.turns(wide=True).tools.nunique() == 2
 
 
 def test_history_edited(engine: LocalEngine, say: Say) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mlxnb.errors import TemplateFailed
 from mlxnb.sessions.template import ChatTemplate, Rendered
 
-from .templates import FAMILIES, MISBEHAVING, NO_SYSTEM, RAISES, today
+from .templates import FAMILIES, MISBEHAVING, NO_SYSTEM, RAISES, SMOLLM2, today
 from .texts import plain_texts, texts
 from .tokenizers import KINDS, wrapped
 
@@ -196,6 +196,13 @@ def test_a_template_that_refuses_other_texts_has_no_borders() -> None:
     )
     assert wrapped("byte").decode(rendered.tokens) == "ok"
     assert rendered.spans == []
+
+
+def test_a_template_that_adds_something_to_some_texts_has_no_borders_there() -> None:
+    polite = SMOLLM2 + "{% if 'please' in messages[-1].content %}Thanks!{% endif %}"
+    template = ChatTemplate(wrapped("byte", template=polite))
+    assert template.conversation([{"role": "user", "content": "more"}], None).spans
+    assert not template.conversation([{"role": "user", "content": "more, please"}], None).spans
 
 
 @given(plain_texts)
