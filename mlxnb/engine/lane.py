@@ -9,6 +9,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+import mlx.core as mx
+
 from mlxnb.cache.room import NoRoom
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine.admission import Admission
@@ -76,6 +78,8 @@ class Lane:
             self._prefilling.rotate(-1)
         for group in list(self._groups):
             self._decode(group)
+        if not self.busy:
+            mx.clear_cache()  # what decoding has freed is no part of the budget
         return True
 
     def _drop_cancelled(self) -> None:
