@@ -1,0 +1,254 @@
+// The kernels and their loops against plain loops in double, over random shapes, without MLX or
+// Python: for sanitizers. Operands are of the exact size, so that a read beyond them is seen.
+//
+//   check [examples] [seed]
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "../cpu/run.h"
+
+using namespace mlxnb;
+
+namespace {
+
+using Random = std::mt19937;
+using Floats = std::vector<float>;
+
+int64_t pick(Random& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+Floats normal(Random& random, int64_t count) {
+  std::normal_distribution<float> draw;
+  Floats out(count);
+  for (float& x : out) {
+    x = draw(random);
+  }
+  return out;
+}
+
+void expect_near(const char* what, const Floats& found, const std::vector<double>& expected) {
+  double worst = 0, largest = 1e-30;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    worst = std::max(worst, std::abs(found[i] - expected[i]));
+    largest = std::max(largest, std::abs(expected[i]));
+  }
+  if (!(worst <= 1e-4 * largest)) {
+    std::printf("%s: off by %g of %g\n", what, worst, largest);
+    std::exit(1);
+  }
+}
+
+/// Memory for the driver's fields, aligned like MLX's.
+struct Memory {
+  explicit Memory(size_t floats)
+      : data(static_cast<float*>(std::aligned_alloc(64, (floats * 4 + 64) / 64 * 64))) {}
+  ~Memory() { std::free(data); }
+  float* data;
+};
+
+struct Packed {
+  std::vector<uint32_t> words;
+  Floats scales, biases;
+  std::vector<double> values;
+};
+
+Packed packed(Random& random, int64_t rows, int64_t depth, int bits, int group) {
+  Packed p{std::vector<uint32_t>(rows * depth * bits / 32), normal(random, rows * depth / group),
+           normal(random, rows * depth / group), std::vector<double>(rows * depth)};
+  for (int64_t i = 0; i < rows * depth; ++i) {
+    const auto q = static_cast<uint32_t>(pick(random, 0, (1 << bits) - 1));
+    p.words[i * bits / 32] |= q << (i * bits % 32);
+    p.values[i] = double{p.scales[i / group]} * q + p.biases[i / group];
+  }
+  return p;
+}
+
+void check_product(Random& random, Pool& pool) {
+  const int bits = std::array{0, 4, 8}[pick(random, 0, 2)];
+  const int group = 32 << pick(random, 0, 2);
+  const int64_t depth = bits == 0 ? pick(random, 1, 200) : group * pick(random, 1, 5);
+  const int64_t rows = pick(random, 1, 130), count = pick(random, 1, 50);
+  const Packed w = packed(random, rows, bits == 0 ? depth * group : depth, bits ? bits : 4, group);
+  Floats dense(rows * depth);
+  for (int64_t i = 0; i < rows * depth; ++i) {
+    dense[i] = static_cast<float>(w.values[i]);
+  }
+  const Floats x = normal(random, count * depth), bias = normal(random, rows);
+  Floats out(count * rows);
+  Product p{};
+  p.weights = {bits ? static_cast<const void*>(w.words.data()) : dense.data(), w.scales.data(),
+               w.biases.data(), rows, depth, bits, bits ? group : 0, Type::f32};
+  p.x = {x.data(), depth, Type::f32};
+  p.count = count;
+  p.out = out.data();
+  p.out_type = Type::f32;
+  p.bias = bias.data();
+  p.bias_type = Type::f32;
+  const Room room = plan(p, kernels(), pool.threads());
+  Memory memory(room.packed + room.sums);
+  p.packed = memory.data;
+  p.sums = memory.data + room.packed;
+  run(p, kernels(), pool);
+  std::vector<double> expected(count * rows);
+  for (int64_t m = 0; m < count; ++m) {
+    for (int64_t n = 0; n < rows; ++n) {
+      double total = bias[n];
+      for (int64_t k = 0; k < depth; ++k) {
+        total += x[m * depth + k] * w.values[n * depth + k];
+      }
+      expected[m * rows + n] = total;
+    }
+  }
+  expect_near("product", out, expected);
+}
+
+/// Whether query i sees key t.
+bool sees(const Attention& a, const std::vector<uint8_t>& mask, int64_t i, int64_t t) {
+  const int64_t last = a.keys - a.queries + i;
+  if (a.causal && (t > last || (a.window > 0 && t <= last - a.window))) {
+    return false;
+  }
+  return a.mask_kind == Mask::none || mask[i * a.keys + t];
+}
+
+void check_attention(Random& random, Pool& pool) {
+  Attention a{};
+  a.type = Type::f32;
+  a.batch = pick(random, 1, 2);
+  a.kv_heads = pick(random, 1, 3);
+  a.heads = a.kv_heads * pick(random, 1, 9);
+  a.queries = pick(random, 1, 20);
+  a.keys = a.queries + pick(random, 0, 250);
+  a.dim = pick(random, 1, 70);
+  a.value_dim = pick(random, 1, 70);
+  a.scale = 0.3f;
+  a.causal = pick(random, 0, 1);
+  a.window = a.causal ? pick(random, 0, 40) : 0;
+  std::vector<uint8_t> mask(a.queries * a.keys);
+  for (size_t i = 0; i < mask.size(); ++i) {
+    const bool last = static_cast<int64_t>(i) % a.keys == a.keys - a.queries + i / a.keys;
+    mask[i] = last || pick(random, 0, 1);  // each query sees its own key at least
+  }
+  a.mask_kind = pick(random, 0, 1) ? Mask::boolean : Mask::none;
+  a.mask = mask.data();
+  a.mask_strides[2] = a.keys;
+  a.mask_strides[3] = 1;
+  const Floats q = normal(random, a.batch * a.heads * a.queries * a.dim);
+  const Floats k = normal(random, a.batch * a.kv_heads * a.keys * a.dim);
+  const Floats v = normal(random, a.batch * a.kv_heads * a.keys * a.value_dim);
+  const Floats sinks = normal(random, a.heads);
+  a.q = q.data();
+  a.k = k.data();
+  a.v = v.data();
+  a.sinks = pick(random, 0, 1) ? sinks.data() : nullptr;
+  const auto strides = [](int64_t (&s)[3], int64_t heads, int64_t length, int64_t dim) {
+    s[0] = heads * length * dim;
+    s[1] = length * dim;
+    s[2] = dim;
+  };
+  strides(a.q_strides, a.heads, a.queries, a.dim);
+  strides(a.k_strides, a.kv_heads, a.keys, a.dim);
+  strides(a.v_strides, a.kv_heads, a.keys, a.value_dim);
+  Floats out(a.batch * a.queries * a.heads * a.value_dim);
+  a.out = out.data();
+  Memory memory(plan(a, kernels(), pool.threads()));
+  a.parts = memory.data;
+  run(a, kernels(), pool);
+
+  std::vector<double> expected(out.size());
+  for (int64_t row = 0; row < a.batch * a.queries * a.heads; ++row) {
+    const int64_t h = row % a.heads, i = row / a.heads % a.queries, b = row / a.heads / a.queries;
+    const int64_t shared = b * a.kv_heads + h / (a.heads / a.kv_heads);
+    double total = a.sinks ? std::exp(double{sinks[h]}) : 0;
+    for (int64_t t = 0; t < a.keys; ++t) {
+      double score = 0;
+      for (int64_t d = 0; d < a.dim; ++d) {
+        score += double{q[((b * a.heads + h) * a.queries + i) * a.dim + d]} *
+                 k[(shared * a.keys + t) * a.dim + d];
+      }
+      const double weight = sees(a, mask, i, t) ? std::exp(score * a.scale) : 0;
+      total += weight;
+      for (int64_t d = 0; d < a.value_dim; ++d) {
+        expected[row * a.value_dim + d] += weight * v[(shared * a.keys + t) * a.value_dim + d];
+      }
+    }
+    for (int64_t d = 0; d < a.value_dim; ++d) {
+      expected[row * a.value_dim + d] /= total;
+    }
+  }
+  expect_near("attention", out, expected);
+}
+
+void check_small(Random& random, Pool& pool) {
+  const int64_t rows = pick(random, 1, 200), dim = pick(random, 1, 300);
+  const Floats x = normal(random, rows * dim), weight = normal(random, dim);
+  Floats out(rows * dim);
+  run(Norm{{x.data(), dim, Type::f32}, out.data(), weight.data(), Type::f32, rows, dim, 1e-5f},
+      kernels(), pool);
+  std::vector<double> expected(rows * dim);
+  for (int64_t r = 0; r < rows; ++r) {
+    double squares = 0;
+    for (int64_t d = 0; d < dim; ++d) {
+      squares += double{x[r * dim + d]} * x[r * dim + d];
+    }
+    for (int64_t d = 0; d < dim; ++d) {
+      expected[r * dim + d] = x[r * dim + d] / std::sqrt(squares / dim + 1e-5) * weight[d];
+    }
+  }
+  expect_near("norm", out, expected);
+  run(kernels().gated, Type::f32, x.data(), out.data(), out.data(), rows * dim, pool);
+  for (int64_t i = 0; i < rows * dim; ++i) {
+    expected[i] *= x[i] / (1 + std::exp(-double{x[i]}));
+  }
+  expect_near("gate", out, expected);
+}
+
+/// Loops from several threads over one pool; each task of each loop runs exactly once.
+void check_pool(Pool& pool) {
+  const auto loops = [&pool](int64_t tasks) {
+    for (int loop = 0; loop < 300; ++loop) {
+      std::vector<int> times(tasks);
+      pool.run([&](int64_t task, float* scratch) {
+        scratch[0] = static_cast<float>(task);
+        ++times[task];
+      }, tasks, 16);
+      for (const int n : times) {
+        if (n != 1) {
+          std::printf("a task ran %d times\n", n);
+          std::exit(1);
+        }
+      }
+      if (loop % 100 == 99) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // workers fall asleep
+      }
+    }
+  };
+  std::thread other(loops, 7);
+  loops(50);
+  other.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int examples = argc > 1 ? std::atoi(argv[1]) : 100;
+  Random random(argc > 2 ? std::atoi(argv[2]) : 1);
+  for (const int threads : {1, 3}) {
+    Pool pool(threads);
+    check_pool(pool);
+    for (int i = 0; i < examples; ++i) {
+      check_product(random, pool);
+      check_attention(random, pool);
+      check_small(random, pool);
+    }
+  }
+  std::printf("%s: %d examples\n", kernels().name, 2 * examples);
+}
