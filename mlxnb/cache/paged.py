@@ -81,6 +81,7 @@ class PagedLayer:
         call = self._call() if self._call is not None else None
         assert call is not None, "attention follows the update of the same call"
         if isinstance(mask, mx.array) or (mask is None and queries.shape[2] > 1):
+            mx.eval(self.state)
             keys, values = gathered(self.pool, call, self.layer)
             return mx.fast.scaled_dot_product_attention(
                 queries, keys, values, scale=scale, mask=mask, sinks=sinks
@@ -104,6 +105,7 @@ class PagedLayer:
         """A copy of all keys and values, ``(rows, heads, longest, dim)``; rows start at 0."""
         offsets = self.offsets()
         call = Call([row.table for row in self.rows()], offsets, (0,) * len(offsets), 0)
+        mx.eval(self.state)
         copies = gathered(self.pool, call, self.layer)
         mx.eval(copies)  # the blocks may be another's when somebody looks
         return copies

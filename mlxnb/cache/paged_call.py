@@ -40,7 +40,7 @@ class Call:
     width: int
     slabs: list[int] = field(init=False)
     places: np.ndarray[Any, Any] = field(init=False)
-    native: dict[int, Any] = field(default_factory=dict)
+    native: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         blocks = -(-(max(self.starts) + self.width) // BLOCK)

@@ -16,10 +16,16 @@ import mlx.core as mx
 from mlxnb.cache.index import Slot
 from mlxnb.cache.paged_call import Call
 from mlxnb.cache.paged_kernels import Kernels, MlxKernels
+from mlxnb.cache.paged_metal import metal_kernels
 from mlxnb.cache.paged_native import native_kernels
 from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.cache.pool import BLOCK, BlockPool, Run
 from mlxnb.mlxlm import LayerShape
+
+
+def best_kernels() -> Kernels:
+    """The native kernels of this device, where they are there and wanted; else MLX's own."""
+    return native_kernels() or metal_kernels() or MlxKernels()
 
 
 class PagedPool(BlockPool):
@@ -41,7 +47,7 @@ class PagedPool(BlockPool):
 
     def __init__(self, layers: Sequence[LayerShape], kernels: Kernels | None = None) -> None:
         super().__init__(layers)
-        self.kernels: Kernels = kernels or native_kernels() or MlxKernels()
+        self.kernels: Kernels = kernels or best_kernels()
         self.allocate: Callable[[], Slot] = self._take_or_grow
         self.sequences: WeakSet[PagedSequence] = WeakSet()
         self.serials = itertools.count(1)

@@ -1,0 +1,198 @@
+"""The Metal kernels, run by the stand-in for Metal, against attention the long way."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlxnb.cache import paged_metal
+from mlxnb.cache.paged import PagedKVCache, paged_caches
+from mlxnb.cache.paged_kernels import MlxKernels
+from mlxnb.cache.paged_launch import Launch
+from mlxnb.cache.paged_metal import MetalKernels
+from mlxnb.cache.paged_pool import PagedPool
+from mlxnb.cache.paged_sequence import PagedSequence
+from mlxnb.mlxlm import LayerShape
+from paged.cases import EDGES, Case, long_way
+from paged.shim import COMPILER, Shim
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+MANY = [
+    Case((40, 300), heads=1, share=2, seed=5),
+    Case((520,), heads=1, share=2, layers=1, layer=0),  # three parts
+    Case((520, 30), heads=1, window=40, layers=1, layer=0),
+    Case((400, 290), heads=1, share=2, width=3, sinks=True, layers=1, layer=0),
+]
+HALVES = [
+    (Case((40, 90), width=2, share=2, sinks=True), dtype) for dtype in (mx.float16, mx.bfloat16)
+]
+
+
+def metal(case: Case, arguments: dict[str, Any], run: Any) -> mx.array:
+    keys = arguments["keys"]
+    work = paged_metal.Work(
+        np.array(arguments["table"]),
+        case.lengths,
+        case.lengths,
+        case.heads * case.share,
+        case.heads,
+        case.width,
+        case.window,
+        arguments["scale"],
+        case.sinks,
+    )
+    values, layer, sinks = arguments["values"], arguments["layer"], arguments["sinks"]
+    return paged_metal.attend(work, arguments["queries"], keys, values, layer, sinks, run)
+
+
+def launches(case: Case, dtype: mx.Dtype = mx.float32) -> list[Launch]:
+    """What a case launches, and nothing is run."""
+    found: list[Launch] = []
+
+    def note(launch: Launch) -> list[mx.array]:
+        found.append(launch)
+        return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs.values()]
+
+    metal(case, case.arrays(dtype), note)
+    return found
+
+
+@pytest.fixture(scope="module")
+def shim() -> Shim:
+    shim = Shim()
+    cases = [(case, mx.float32) for case in [*EDGES, *MANY]] + HALVES
+    shim.prepare([launch for case, dtype in cases for launch in launches(case, dtype)])
+    return shim
+
+
+def agrees(shim: Shim, case: Case, dtype: mx.Dtype = mx.float32, bound: float = 1e-5) -> None:
+    arguments = case.arrays(dtype)
+    found = np.array(metal(case, arguments, shim.run).astype(mx.float32))
+    np.testing.assert_allclose(found, long_way(**arguments), atol=bound)
+
+
+@pytest.mark.parametrize("case", [*EDGES, *MANY], ids=str)
+def test_edge_shapes(shim: Shim, case: Case) -> None:
+    agrees(shim, case)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.integers(3, 60), min_size=1, max_size=3),
+    width=st.integers(1, 3),
+    heads=st.integers(1, 2),
+    share=st.integers(1, 2),
+    window=st.none() | st.integers(1, 40),
+    sinks=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_any_shape(shim: Shim, lengths: list[int], **rest: Any) -> None:
+    agrees(shim, Case(tuple(lengths), **rest))
+
+
+@pytest.mark.parametrize(("case", "dtype"), HALVES, ids=str)
+def test_half_precision(shim: Shim, case: Case, dtype: mx.Dtype) -> None:
+    agrees(shim, case, dtype, bound=2e-2)
+
+
+def test_the_order_of_the_lanes_does_not_matter(shim: Shim) -> None:
+    case = MANY[3]
+    arguments = case.arrays()
+    forwards = np.array(metal(case, arguments, shim.run))
+    shim.backwards = True
+    try:
+        backwards = np.array(metal(case, arguments, shim.run))
+    finally:
+        shim.backwards = False
+    np.testing.assert_array_equal(forwards, backwards)
+
+
+def test_more_slabs_than_a_kernel_takes(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paged_metal, "MAX_SLABS", 2)
+    case = Case((700, 90), heads=1, sinks=True, layers=1, layer=0, seed=2)
+    assert len(launches(case)) == 3  # two of attention, a merge
+    agrees(shim, case)
+
+
+def test_blocks_outside_of_the_window_are_not_launched_for() -> None:
+    near = Case((520,), heads=1, layers=1, layer=0, window=20)
+    assert len(launches(near)) == 1
+
+
+def test_padding_is_not_read(shim: Shim) -> None:
+    case = Case((20, 40), width=8)
+    arguments = case.arrays()
+    expected = np.array(metal(case, arguments, shim.run))
+    block = np.array(arguments["table"])[0, 1]
+    for slabs in (arguments["keys"], arguments["values"]):
+        slabs[block // 16][:, :, block % 16] = mx.nan
+    work = paged_metal.Work(
+        np.array(arguments["table"]), (20, 40), (16, 40), 2, 2, 8, None, arguments["scale"], False
+    )
+    found = np.array(
+        paged_metal.attend(
+            work, arguments["queries"], arguments["keys"], arguments["values"], 1, None, shim.run
+        )
+    )
+    np.testing.assert_allclose(found[0, :, :4], expected[0, :, :4], atol=1e-6)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+    assert np.isfinite(found).all()
+
+
+def test_caches_decode_with_it(shim: Shim) -> None:
+    """Rows of a batch, a token at a time and then three, beside MLX's own operations."""
+    shape = LayerShape(2, 64, 64, mx.float32)
+    pools = [PagedPool([shape, shape], k) for k in (MlxKernels(), MetalKernels(shim.run))]
+    batches = [
+        [PagedKVCache.merge([c]) for c in paged_caches(PagedSequence(pool))] for pool in pools
+    ]
+    for pool, batch in zip(pools, batches, strict=True):
+        for layer, cache in zip(batch, paged_caches(PagedSequence(pool)), strict=True):
+            new = mx.random.normal((1, 2, 21, 64), key=mx.random.key(1))
+            cache.update_and_fetch(new, new)
+            layer.extend(PagedKVCache.merge([cache]))
+    for step, width in enumerate((1, 1, 3)):
+        for place in range(2):
+            random = mx.random.split(mx.random.key(step), 3)
+            queries = mx.random.normal((2, 4, width, 64), key=random[0])
+            keys, values = (mx.random.normal((2, 2, width, 64), key=k) for k in random[1:])
+            outputs = []
+            for batch in batches:
+                batch[place].update_and_fetch(keys, values)
+                outputs.append(batch[place].attend(queries, 0.125, "causal", None))
+            assert mx.abs(outputs[0] - outputs[1]).max().item() < 1e-5
+
+
+# --- what only Metal would notice ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", [Case((1,), heads=1), EDGES[0], *MANY], ids=str)
+def test_arrays_are_in_the_address_space_that_the_kernel_names(shim: Shim, case: Case) -> None:
+    for launch in launches(case):
+        signature = shim.source(launch).split("[[kernel]]")[1].split("{")[0]
+        assert not re.search(r"constant \w+\*", signature)
+
+
+def test_a_kernel_stays_within_metals_buffers(shim: Shim) -> None:
+    case = Case((257 * 12,), heads=1, layers=1, layer=0)
+    found = launches(case)
+    assert max(len(launch.inputs) + len(launch.outputs) for launch in found) <= 31
+
+
+def test_threadgroup_memory_and_lanes_are_within_metals_limits() -> None:
+    (launch,) = launches(Case((20,), dim=256))
+    sizes = dict(launch.template)
+    assert 4 * sizes["SIMDS"] * (sizes["V"] + 2) <= 32 * 1024
+    assert launch.lanes <= 1024 and launch.lanes == 32 * sizes["SIMDS"]
+
+
+def test_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLXNB_METAL", raising=False)
+    assert paged_metal.metal_kernels() is None
