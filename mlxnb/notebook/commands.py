@@ -89,8 +89,8 @@ Without -s the current session goes on; it is made by the first turn. --system o
 from its own start a new one. -o stores the Turn, a partial one after an interrupt.
 
 markdown is rendered in a box of its own: no HTML of the model's is used, images are shown as
-links and never loaded. text streams the plain answer and nothing else. code prints the first
-fenced block. The default is markdown in a notebook and text in a terminal.""",
+links and never loaded. text streams the plain answer, without reasoning and facts. code prints the
+first fenced block. The default is markdown in a notebook and text in a terminal.""",
 )
 SESSIONS = Command("mlx_sessions", "The sessions, a row each.", (OUTPUT,))
 TURNS = Command(

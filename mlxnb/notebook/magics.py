@@ -241,13 +241,14 @@ def _count(number: int | None) -> str:
 
 
 def register(shell: InteractiveShell, engine: Callable[[], Engine]) -> None:
-    """Add the magics to a shell.
+    """Add the magics to a shell, in place of those of an earlier load.
 
     Parameters
     ----------
     engine
         Gives the engine that they work on.
     """
+    shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, MlxMagics)]
     verbatim.install(shell)
     Completion(engine).install(shell)
     shell.register_magics(MlxMagics(shell, engine))

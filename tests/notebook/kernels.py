@@ -63,7 +63,8 @@ class Kernel:
         while not idle:
             message = self._next(cell)
             if message.parent != cell.id:
-                self.strays.append(message)
+                if message.kind != "status":  # a completion has one too
+                    self.strays.append(message)
                 continue
             cell.messages.append(message)
             idle = message.kind == "status" and message.content["execution_state"] == "idle"
@@ -91,6 +92,14 @@ class Kernel:
             sent = raw["header"]["date"].timestamp()
             return Message(raw["msg_type"], raw["content"], sent, parent)
         raise AssertionError("the cell does not end")
+
+    def complete(self, source: str) -> tuple[list[str], int]:
+        """What Tab offers at the end of a source, and where that begins."""
+        request = self._client.complete(source)
+        while True:
+            reply = self._client.get_shell_msg(timeout=DEADLINE_S)
+            if reply["parent_header"]["msg_id"] == request:
+                return reply["content"]["matches"], reply["content"]["cursor_start"]
 
     def interrupt(self) -> None:
         """What the stop button does."""

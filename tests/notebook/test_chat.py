@@ -87,8 +87,10 @@ def test_loading_twice_changes_nothing(cells: Cells, engine: LocalEngine) -> Non
     from mlxnb.notebook.magics import register
 
     register(cells.shell, lambda: engine)
-    cells.ok("%mlx_chat --max-tokens 1 Why?")
-    assert said(engine) == ["Why?"]
+    cells.ok("%config MlxMagics.max_tokens = 1")
+    cells.ok("%mlx_chat -o turn Why?")
+    assert (said(engine), cells["turn"].output_tokens) == (["Why?"], 1)
+    assert cells.ok("%config").stdout.count("MlxMagics") == 1
     assert cells.complete("%mlx_session re") == ["rewind", "reset"]
 
 

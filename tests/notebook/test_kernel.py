@@ -209,3 +209,24 @@ def test_a_hard_prompt_arrives_as_it_was_typed(notebook: Kernel) -> None:
     notebook.ok("%mlx_session show -o session")
     said = "[m['content'] for m in session.history][::2]"
     assert value(notebook, f"{said} == {[prompt, 'Who' + chr(39) + 's {there} $x?']!r}") == "True"
+
+
+# --- completion and help ----------------------------------------------------------------------
+
+
+def test_options_and_names_complete_as_a_notebook_asks_for_them(notebook: Kernel) -> None:
+    notebook.ok("%mlx_session new my-paris\n%mlx_session new my-prague\nmy_other = 1")
+    assert notebook.complete("%mlx_chat --te") == (["--temp"], 10)
+    assert notebook.complete("x = 1\n%mlx_session fork -s my-p") == (
+        ["my-paris", "my-prague"],
+        len("x = 1\n%mlx_session fork -s "),
+    )
+    assert notebook.complete("%%mlx_chat -f t\nhello"[:15]) == (["text"], 14)
+    notebook.ok("%mlx_session rm my-paris\n%mlx_session rm my-prague")
+
+
+def test_a_question_mark_shows_the_help(notebook: Kernel) -> None:
+    cell = notebook.ok("%mlx_chat?")
+    assert cell.reply is not None
+    shown = cell.reply["payload"][0]["data"]["text/plain"]
+    assert "--max-tokens N" in shown and "TEXT is verbatim" in shown

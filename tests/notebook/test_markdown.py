@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxnb.notebook.box import html
-from mlxnb.notebook.markdown import steady, to_html
+from mlxnb.notebook.markdown import _cleaner, steady, to_html
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -124,6 +124,11 @@ def test_the_box_has_only_our_own_attributes_around_it(text: str) -> None:
     page = html(text, text, [text], text, final=True)
     bare = re.sub(r' style="[^"]*"| class="mlxnb-answer tex2jax_ignore mathjax_ignore"', "", page)
     check(bare)
+
+
+@pytest.mark.parametrize("page", HOSTILE)
+def test_the_allow_list_alone_would_do(page: str) -> None:
+    check(_cleaner().clean(page))
 
 
 def test_an_image_is_a_link_that_shows_its_address() -> None:
