@@ -75,13 +75,9 @@ class Room:
     def reserve(self, live: Live, tokens: int) -> None:
         """Let a sequence grow to ``tokens`` tokens, or raise ``NoRoom``.
 
-        Where the size of a model's KV is not known beforehand, what is there is counted.
+        Does nothing where the size of a model's KV is not known beforehand; see ``count``.
         """
-        if not live.token_bytes:
-            if live.caches is not None:
-                self.count(live, mlxlm.nbytes(live.caches))
-            return
-        if tokens <= live.capacity:
+        if tokens <= live.capacity or not live.token_bytes:
             return
         wanted = live.bytes_for(tokens)
         with self.lock:

@@ -22,10 +22,13 @@ class Ending:
     on_end
         Called with a request and its finish reason when its KV has been filed and before its
         waiter is told.
+    unfinished
+        Holds every request from its arrival until its end.
     """
 
-    def __init__(self, store: PrefixCache, on_end: OnEnd) -> None:
+    def __init__(self, store: PrefixCache, on_end: OnEnd, unfinished: set[Request]) -> None:
         self._store = store
+        self._unfinished = unfinished
         self._on_end = on_end
 
     def end(self, request: Request, reason: FinishReason) -> None:
@@ -72,5 +75,6 @@ class Ending:
         except Exception:
             log.exception("the end of a request could not be recorded")
         finally:
+            self._unfinished.discard(request)
             request.lane = None  # it holds the model, and whoever asked may keep the request
             request.finish(reason, request.error)

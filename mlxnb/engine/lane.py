@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
+from mlxnb import mlxlm
 from mlxnb.cache.room import NoRoom
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine.admission import Admission
@@ -47,8 +48,9 @@ class Lane:
         elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         self.runtime = runtime
-        self.waiting = Waiting(runtime.info.name)
-        self._ending = Ending(store, on_end)
+        self._unfinished: set[Request] = set()
+        self.waiting = Waiting(runtime.info.name, self._unfinished)
+        self._ending = Ending(store, on_end, self._unfinished)
         self.admission = Admission(runtime, store, self.waiting, self._ending, elsewhere)
         self._store = store
         self._elsewhere = elsewhere
@@ -74,8 +76,7 @@ class Lane:
         self._drop_cancelled()
         self._prefilling.extend(self.admission.admit(self.running))
         if self._prefilling:
-            self._prefill(self._prefilling[0])
-            self._prefilling.rotate(-1)
+            self._prefill(self._prefilling.popleft())
         for group in list(self._groups):
             self._decode(group)
         if not self.busy:
@@ -97,19 +98,21 @@ class Lane:
     # --- prefill ------------------------------------------------------------------------------
 
     def _prefill(self, request: Request) -> None:
-        """One chunk of one request; when its prompt is done it starts to decode."""
+        """One chunk of one request, in turn; when its prompt is done it starts to decode."""
         try:
             left = prefill(self.runtime, request)
             assert request.live is not None
-            self._store.room.reserve(request.live, request.live.length)
+            if not self.runtime.rewindable:
+                self._store.room.count(request.live, mlxlm.nbytes(request.live.caches or []))
         except NoRoom as error:
+            self._prefilling.append(request)
             self._make_way(error)
         except Exception as error:
-            self._prefilling.remove(request)
             self._ending.fail(request, error)
         else:
-            if left == 0:
-                self._prefilling.remove(request)
+            if left:
+                self._prefilling.append(request)
+            else:
                 self._start_decode(request)
 
     def _start_decode(self, request: Request) -> None:
@@ -230,10 +233,11 @@ class Lane:
             self._ending.abort(request, error)
 
     def _close(self, error: Exception) -> list[Request]:
-        left = [*self.waiting.close(error), *self._requests()]
+        """Let nothing in any more; all that has not ended, in order of arrival."""
+        self.waiting.close(error)
         self._prefilling.clear()
         self._groups.clear()
-        return left
+        return sorted(self._unfinished, key=lambda request: request.number)
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -47,7 +47,11 @@ class Life:
         self._on_end = on_end
         self._budget = budget
         self.owner = Owner(self.step, idle=_clear_cache, stuck_after=stuck_after)
-        self.owner.call(_prepare)
+        try:
+            self.owner.call(_prepare)
+        except BaseException:
+            self.owner.stop()
+            raise
 
     def step(self) -> bool:
         """One step of every lane; False: none had anything to do."""
@@ -110,8 +114,11 @@ class Life:
         """The thread is gone or given up: all requests end with ``error``."""
         lanes = list(self.lanes.values())
         self.lanes.clear()
+        self.store = PrefixCache(0)  # the thread, if it is stuck, holds on to this life
         for lane in lanes:
             lane.abort_all(error)
+        del lanes
+        gc.collect()
 
 
 def default_budget(weights: int) -> int:

@@ -80,8 +80,10 @@ class Request:
     @property
     def fault(self) -> Exception | None:
         """What its sampler or a processor of its raised."""
-        wrapped = [self.sampler, *self.processors]
-        return next((w.fault for w in wrapped if w is not None and w.fault is not None), None)
+        fault = self.sampler.fault if self.sampler is not None else None
+        for processor in self.processors:
+            fault = fault or processor.fault
+        return fault
 
     def fed(self, tokens: list[int]) -> None:
         """Note that these tokens' KV is now in the live cache."""

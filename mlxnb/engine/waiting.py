@@ -21,11 +21,14 @@ class Waiting:
     ----------
     model
         The model's name, for messages.
+    unfinished
+        Holds every request from its arrival until its end.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, unfinished: set[Request]) -> None:
         self.limit = MAX_WAITING
         self._model = model
+        self._unfinished = unfinished
         self._lock = threading.Lock()
         self._requests: deque[Request] = deque()
         self._numbers = itertools.count(1)
@@ -58,6 +61,7 @@ class Waiting:
                 )
             accepted()
             request.number = next(self._numbers)
+            self._unfinished.add(request)
             self._requests.append(request)
 
     def put_back(self, requests: Iterable[Request]) -> None:
@@ -70,10 +74,8 @@ class Waiting:
         with self._lock:
             self._requests.remove(request)
 
-    def close(self, error: Exception) -> list[Request]:
+    def close(self, error: Exception) -> None:
         """Take all out, and let nothing in any more: ``put`` raises ``error``."""
         with self._lock:
             self._closed = self._closed or error
-            left = list(self._requests)
             self._requests.clear()
-            return left

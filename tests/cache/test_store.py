@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from mlxnb import mlxlm
 from mlxnb.cache.pool import BLOCK
 from mlxnb.cache.store import MAX_HOT, PrefixCache
 from mlxnb.errors import ModelUnloaded, UnknownBlock
@@ -341,12 +342,15 @@ def test_kv_of_unknown_size_is_counted_and_bounded(store: PrefixCache) -> None: 
     store.register("other", "other", Model(), [])
     live = store.admit("other", store.plan("other", "", pack(tokens(0, 50)), "a"))
     feed(live, tokens(0, 50))
-    store.room.reserve(live, 50)
+    store.room.reserve(live, 50)  # nothing is known
+    assert live.reserved == 0
+    assert live.caches is not None
+    store.room.count(live, mlxlm.nbytes(live.caches))
     assert live.reserved == HOT == store.nbytes
     store.budget = 2 * HOT
     feed(live, tokens(50, 3 * STEP))
     with pytest.raises(NoRoom):
-        store.room.reserve(live, 4 * STEP)
+        store.room.count(live, mlxlm.nbytes(live.caches))
 
 
 # --- the budget -------------------------------------------------------------------------------

@@ -340,6 +340,31 @@ def test_a_stuck_engine_is_given_up(source: ModelSource) -> None:
     engine.close()
 
 
+@pytest.mark.parametrize("tokens", [0, 1, 5])
+def test_a_request_that_is_stuck_in_its_model_fails(tokens: int) -> None:
+    """In prefill, at the first step of decode, and later."""
+    engine = Engine(budget=64 * MIB)
+    watched, free = engine.install(), threading.Event()
+    request = engine.request(prompt_of(9), 10)  # eight of them in one chunk
+
+    def wait_there(ids: list[list[int]]) -> None:
+        if len(watched.calls) == tokens:
+            free.wait(60)
+
+    watched.before = wait_there
+    old = engine.core.owner
+    engine.start(request)
+    until(lambda: len(watched.calls) == tokens and request.live is not None)
+    old.stuck_after = 0.05
+    until(lambda: not old.healthy)
+    engine.core.check()
+    assert isinstance(wait(request).error, EngineDied)
+    free.set()
+    old._thread.join(60)
+    assert len(engine.ended) == 1
+    engine.close()
+
+
 def _swallow(call: Callable[[], object]) -> None:
     with pytest.raises(EngineDied):
         call()
@@ -440,6 +465,20 @@ def test_closing_ends_what_runs(engine: Engine) -> None:
     engine.close()
     assert isinstance(wait(request).error, EngineClosed)
     engine.close()
+
+
+def test_closing_gives_the_memory_back(source: ModelSource) -> None:  # C18
+    gc.collect()
+    mx.clear_cache()
+    baseline = mx.get_active_memory()
+    engine = Engine(budget=64 * MIB)
+    engine.core.load(source)
+    answer(engine, source, owner="a")
+    weights = mx.get_active_memory() - baseline
+    engine.close()
+    mx.clear_cache()
+    assert weights > 100_000
+    assert mx.get_active_memory() - baseline <= 0.02 * weights
 
 
 def test_a_closed_engine_stays_closed(engine: Engine, source: ModelSource) -> None:
