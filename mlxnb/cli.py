@@ -60,9 +60,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from mlxnb import bench
+    from mlxnb.bench import main
 
-    return bench.main(options.rest)
+    return main(options.rest)
 
 
 def _models(options: argparse.Namespace) -> int:
