@@ -56,11 +56,33 @@ def test_two_models_in_turn_leave_each_other_alone(
 def test_random_lives_reach_what_they_are_there_for(
     engine: LocalEngine, folder_of: FolderOf, random_chunks: random.Random
 ) -> None:
+    """Wide batches, evictions, refusals, every end and every way to a prefix."""
     world = World(engine, folder_of("llama"), "reach", [200_000, *TIGHT])
-    for _ in range(3 * STEPS):
+    missing: set[str] = set()
+    for _ in range(20 * STEPS):
         world.step()
-    turns = engine.turns(wide=True)
-    assert world.widest >= 3 and world.evicted and world.refused
-    assert {"length", "stop", "cancelled", "error"} <= set(turns.finish_reason)
-    assert {"hit", "prefix_hit", "fresh"} <= set(turns.cache)
-    assert (turns.joined_tokens > 0).any()
+        turns = engine.turns(wide=True)
+        reached = {
+            "batch": world.widest >= 3,
+            "eviction": world.evicted,
+            "refusal": world.refused,
+            "join": (turns.joined_tokens > 0).any(),
+            "ends": {"length", "stop", "cancelled", "error"} <= set(turns.finish_reason),
+            "ways": {"hit", "prefix_hit", "fresh"} <= set(turns.cache),
+        }
+        missing = {name for name, yes in reached.items() if not yes}
+        if not missing:
+            break
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "phi3"])
+def test_warm_is_cold_without_native_code(
+    engine: LocalEngine,
+    folder_of: FolderOf,
+    random_chunks: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    monkeypatch.setenv("MLXNB_NATIVE", "0")
+    live(World(engine, folder_of(name), f"{name} in plain MLX", TIGHT), STEPS)
