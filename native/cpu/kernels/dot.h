@@ -84,14 +84,18 @@ static void prepare(const Product& p, int64_t row) {
   }
 }
 
-/// Scales or biases of a row as floats; `room` has space for them rounded up to 8.
+/// Scales or biases as floats: where they lie, or in `room`.
 MLXNB_INLINE const float* side_of(Type type, const void* data, int64_t index, int64_t count,
                                   float* room) {
   if (type == Type::f32) {
     return static_cast<const float*>(data) + index;
   }
-  for (int64_t g = 0; g < count; g += 8) {
-    store(room + g, load_some(type, data, index + g, count - g));
+  int64_t g = 0;
+  for (; g + 8 <= count; g += 8) {
+    store(room + g, load(type, data, index + g));
+  }
+  for (; g < count; ++g) {
+    room[g] = load_one(type, data, index + g);
   }
   return room;
 }
@@ -137,15 +141,13 @@ MLXNB_INLINE void dot_block(i8 words, f8 scale, const float* x, int64_t slots, f
 
 /// One row of quantised W with `count` rows of x.
 template <int bits, int group, int count>
-MLXNB_INLINE void dot_row(const Product& p, int64_t row, const float* x, const float* sums,
-                          float* room, float (&out)[dot_rows_of_x]) {
+MLXNB_INLINE void dot_row(const Product& p, int64_t row, const float* scales, const float* biases,
+                          const float* x, const float* sums, float (&out)[dot_rows_of_x]) {
   const Weights& w = p.weights;
   constexpr int64_t block = 8 * 32 / bits;
   const int64_t groups = w.depth / group;
   const int64_t words = w.depth * bits / 32;
   const auto* packed = static_cast<const int32_t*>(w.data) + row * words;
-  const float* scales = side_of(w.type, w.scales, row * groups, groups, room);
-  const float* biases = side_of(w.type, w.biases, row * groups, groups, room + (groups + 7) / 8 * 8);
   const int64_t whole = w.depth / block;
   f8 total[count] = {};
   for (int64_t b = 0; b < whole; ++b) {
@@ -200,43 +202,61 @@ MLXNB_INLINE void dot_dense(const Product& p, int64_t row, const float* x,
   }
 }
 
+/// Some rows of W, with their scales and biases as floats.
+struct Strip {
+  int64_t begin, end;
+  const float* scales;
+  const float* biases;
+};
+
 template <int bits, int group, int count>
-static void dot_some(const Product& p, int64_t begin, int64_t end, int64_t first, float* room) {
-  const int64_t rows = p.weights.rows;
+static void dot_some(const Product& p, const Strip& strip, int64_t first) {
+  const Weights& w = p.weights;
+  const int64_t groups = bits == 0 ? 0 : w.depth / w.group;
   const float* x = p.packed + first * p.slots;
-  const float* sums = bits == 0 ? nullptr : p.sums + first * (p.weights.depth / p.weights.group);
-  for (int64_t n = begin; n < end; ++n) {
+  const float* sums = bits == 0 ? nullptr : p.sums + first * groups;
+  for (int64_t n = strip.begin; n < strip.end; ++n) {
     float out[dot_rows_of_x];
     if constexpr (bits == 0) {
       dot_dense<count>(p, n, x, out);
     } else {
-      dot_row<bits, group, count>(p, n, x, sums, room, out);
+      const int64_t at = (n - strip.begin) * groups;
+      dot_row<bits, group, count>(p, n, strip.scales + at, strip.biases + at, x, sums, out);
     }
     const float bias = p.bias ? load_one(p.bias_type, p.bias, n) : 0.0f;
     for (int m = 0; m < count; ++m) {
-      store(p.out_type, p.out, (first + m) * rows + n, out[m] + bias);
+      store(p.out_type, p.out, (first + m) * w.rows + n, out[m] + bias);
     }
   }
 }
 
+// Rows of W that stay in the nearest cache while all rows of x pass.
+constexpr int64_t dot_strip = 16;
+
 template <int bits, int group>
 static void dot_all(const Product& p, int64_t begin, int64_t end, float* room) {
-  // a few rows of W at a time, so that they stay in the nearest cache between passes
-  for (int64_t n = begin; n < end; n += 16) {
-    const int64_t stop = n + 16 < end ? n + 16 : end;
+  const Weights& w = p.weights;
+  const int64_t groups = bits == 0 ? 0 : w.depth / w.group;
+  for (int64_t n = begin; n < end; n += dot_strip) {
+    Strip strip{n, n + dot_strip < end ? n + dot_strip : end, nullptr, nullptr};
+    if constexpr (bits != 0) {
+      const int64_t count = (strip.end - n) * groups;
+      strip.scales = side_of(w.type, w.scales, n * groups, count, room);
+      strip.biases = side_of(w.type, w.biases, n * groups, count, room + dot_strip * groups);
+    }
     for (int64_t m = 0; m < p.count; m += dot_rows_of_x) {
       switch (p.count - m) {
         case 1:
-          dot_some<bits, group, 1>(p, n, stop, m, room);
+          dot_some<bits, group, 1>(p, strip, m);
           break;
         case 2:
-          dot_some<bits, group, 2>(p, n, stop, m, room);
+          dot_some<bits, group, 2>(p, strip, m);
           break;
         case 3:
-          dot_some<bits, group, 3>(p, n, stop, m, room);
+          dot_some<bits, group, 3>(p, strip, m);
           break;
         default:
-          dot_some<bits, group, 4>(p, n, stop, m, room);
+          dot_some<bits, group, 4>(p, strip, m);
       }
     }
   }
@@ -244,7 +264,8 @@ static void dot_all(const Product& p, int64_t begin, int64_t end, float* room) {
 
 static size_t dot_scratch(const Product& p) {
   const Weights& w = p.weights;
-  return w.bits == 0 ? 0 : static_cast<size_t>(w.depth / w.group + 8) * 2;
+  const bool wide = w.bits == 0 || w.type == Type::f32;
+  return wide ? 0 : static_cast<size_t>(2 * dot_strip * (w.depth / w.group));
 }
 
 static void dot(const Product& p, int64_t task, float* scratch) {

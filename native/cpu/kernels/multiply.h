@@ -128,7 +128,7 @@ static void unpack_row(const Weights& w, int64_t row, int64_t begin, int64_t end
   const int64_t groups = w.depth / group;
   const auto* packed = static_cast<const int32_t*>(w.data) + row * (w.depth * bits / 32);
   const float* scales = side_of(w.type, w.scales, row * groups, groups, room);
-  const float* biases = side_of(w.type, w.biases, row * groups, groups, room + (groups + 7) / 8 * 8);
+  const float* biases = side_of(w.type, w.biases, row * groups, groups, room + groups);
   int64_t b = begin / block;
   for (; (b + 1) * block <= (end < w.depth ? end : w.depth); ++b) {
     const i8 words = load_as<i8>(packed + 8 * b);
