@@ -81,7 +81,7 @@ class PagedLayer:
         call = self._call() if self._call is not None else None
         assert call is not None, "attention follows the update of the same call"
         if isinstance(mask, mx.array) or (mask is None and queries.shape[2] > 1):
-            mx.eval(self.state)
+            self.pool.complete()
             keys, values = gathered(self.pool, call, self.layer)
             return mx.fast.scaled_dot_product_attention(
                 queries, keys, values, scale=scale, mask=mask, sinks=sinks
@@ -96,7 +96,7 @@ class PagedLayer:
         longest = max(self.offsets()) + N
         if return_array:
             lengths = self.pool.positions(tuple(offset + N for offset in self.offsets()))
-            return visible(lengths, N, longest, window_size)
+            return visible(lengths, N, mx.arange(longest), window_size)
         if window_size is not None and longest > window_size:
             return Window(window_size)
         return None if N == 1 else "causal"
@@ -105,7 +105,7 @@ class PagedLayer:
         """A copy of all keys and values, ``(rows, heads, longest, dim)``; rows start at 0."""
         offsets = self.offsets()
         call = Call([row.table for row in self.rows()], offsets, (0,) * len(offsets), 0)
-        mx.eval(self.state)
+        self.pool.complete()
         copies = gathered(self.pool, call, self.layer)
         mx.eval(copies)  # the blocks may be another's when somebody looks
         return copies

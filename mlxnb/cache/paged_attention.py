@@ -24,14 +24,15 @@ def gather(slabs: Sequence[mx.array], table: mx.array, layer: int) -> mx.array:
     return blocks.transpose(1, 0, 2, 3, 4).reshape(rows, heads, count * BLOCK, dim)
 
 
-def visible(lengths: mx.array, queries: int, keys: int, window: int | None) -> mx.array:
-    """Which of the first ``keys`` positions each query sees: ``(rows, 1, queries, keys)`` bool.
+def visible(lengths: mx.array, queries: int, keys: mx.array, window: int | None) -> mx.array:
+    """Which keys, at these positions, each query sees: ``(rows, 1, queries, keys)`` bool.
 
+    ``keys`` is ``(keys,)``, or ``(rows, keys)`` where rows have them at different positions.
     Query ``i`` of row ``b`` stands at ``lengths[b] - queries + i`` and sees positions up to its
     own, no more than ``window`` of them.
     """
     at = (lengths[:, None] - queries + mx.arange(queries))[:, None, :, None]
-    key = mx.arange(keys)
+    key = keys if keys.ndim == 1 else keys[:, None, None, :]
     mask = key <= at
     return mask if window is None else mask & (key > at - window)
 
@@ -47,6 +48,7 @@ def paged_attention(
     window: int | None = None,
     sinks: mx.array | None = None,
     written: mx.array | None = None,
+    tail: tuple[mx.array, mx.array] | None = None,
 ) -> mx.array:
     """Causal attention of the newest tokens of each row over all of the row's tokens.
 
@@ -67,18 +69,30 @@ def paged_attention(
     sinks
         ``(query heads,)``: a logit that takes part in each softmax and has no value.
     written
-        ``(rows,)`` int32, tokens that are there, if some of the new ones are padding.
+        ``(rows,)`` int32, tokens in the blocks, if they are less: the rest is padding or ``tail``.
+    tail
+        Keys and values ``(rows, heads, t, dim)`` of the last ``t`` tokens, if those are not in
+        the blocks.
 
     Returns
     -------
     mx.array
         ``(rows, query heads, n, value dim)``.
     """
-    mask = visible(lengths, queries.shape[2], table.shape[1] * BLOCK, window)
-    gathered = gather(values, table, layer)
+    written = lengths if written is None else written
+    blocks = table.shape[1] * BLOCK
+    spots = mx.arange(blocks)
+    there = spots < written[:, None]
+    k, v = gather(keys, table, layer), gather(values, table, layer)
     # a block may end in what another sequence left there, and 0 × NaN would be NaN
-    there = mx.arange(gathered.shape[2]) < (lengths if written is None else written)[:, None]
-    gathered = mx.where(there[:, None, :, None], gathered, mx.zeros((), gathered.dtype))
-    return mx.fast.scaled_dot_product_attention(
-        queries, gather(keys, table, layer), gathered, scale=scale, mask=mask, sinks=sinks
-    )
+    v = mx.where(there[:, None, :, None], v, mx.zeros((), v.dtype))
+    if tail is None:
+        mask = visible(lengths, queries.shape[2], spots, window)
+    else:
+        k, v = mx.concatenate([k, tail[0]], axis=2), mx.concatenate([v, tail[1]], axis=2)
+        count = tail[0].shape[2]
+        last = (lengths - count)[:, None] + mx.arange(count)
+        spots = mx.concatenate([mx.broadcast_to(spots, (len(last), blocks)), last], axis=1)
+        there = mx.concatenate([there, mx.ones(last.shape, mx.bool_)], axis=1)
+        mask = visible(lengths, queries.shape[2], spots, window) & there[:, None, None, :]
+    return mx.fast.scaled_dot_product_attention(queries, k, v, scale=scale, mask=mask, sinks=sinks)

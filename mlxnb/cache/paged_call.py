@@ -31,13 +31,14 @@ class Call:
     Row ``b`` has ``starts[b]`` tokens and gets ``counts[b]`` more; its other ``width - counts[b]``
     columns are padding, whose keys are not kept and whose outputs nobody reads. ``slabs`` are the
     names of the slabs in which the rows' blocks lie, ``places`` the table ``(rows, blocks)``.
-    ``native`` is what native kernels made of it, by layer group.
+    ``serials`` are the rows' sequences, ``native`` is what native kernels made of the call.
     """
 
     tables: Sequence[Sequence[Slot]]
     starts: tuple[int, ...]
     counts: tuple[int, ...]
     width: int
+    serials: tuple[int, ...] = ()
     slabs: list[int] = field(init=False)
     places: np.ndarray[Any, Any] = field(init=False)
     native: dict[Any, Any] = field(default_factory=dict)

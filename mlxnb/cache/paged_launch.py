@@ -1,8 +1,8 @@
 """Launches of the Metal kernels, as ``mx.fast.metal_kernel`` takes them.
 
 The kernels' text is ``native/metal``; what is made here are the few lines that name the buffers.
-A Metal function takes 31 buffers and MLX binds one for each array, so a kernel gets at most 12
-slabs of keys and 12 of values.
+A Metal function takes 31 buffers and MLX binds one for each array, so a kernel gets at most 11
+slabs of keys and 11 of values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import mlx.core as mx
 
-MAX_SLABS = 12
+MAX_SLABS = 11
 """Slabs of keys, and of values, that one kernel is given."""
 SIMDGROUPS = 8
 """Simdgroups of a threadgroup of attention."""
@@ -77,7 +77,7 @@ _NAMES = (
 )
 _ATTEND = (
     "paged_attention<T, {output}, D, V, N, SIMDS, BLOCK, SLOTS, {whole}>(queries, keys, values, "
-    "sinks, info, layer, {outputs}, shared, threadgroup_position_in_grid, "
+    "tail_keys, tail_values, sinks, info, layer, {outputs}, shared, threadgroup_position_in_grid, "
     "simdgroup_index_in_threadgroup, thread_index_in_simdgroup);"
 )
 MERGE_BODY = (
@@ -98,5 +98,5 @@ def attention_body(slabs: int, whole: bool) -> str:
 
 
 def rounded(slabs: int) -> int:
-    """So that few kernels are compiled: 1, 2, 4, 8 or 12 slabs."""
+    """So that few kernels are compiled: 1, 2, 4, 8 or 11 slabs."""
     return next(count for count in (1, 2, 4, 8, MAX_SLABS) if count >= slabs)

@@ -20,7 +20,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxnb.cache.paged_call import Call
-from mlxnb.cache.paged_kernels import MlxKernels
+from mlxnb.cache.paged_kernels import MlxKernels, in_blocks
 from mlxnb.cache.paged_launch import (
     MAX_SLABS,
     MERGE_BODY,
@@ -96,7 +96,8 @@ def _batch(used: list[list[tuple[int, int]]], slabs: list[int]) -> Batch:
 class Work:
     """A call's rows as the kernels take them; layers share it.
 
-    ``lengths`` and ``written`` are those of ``paged_attention``.
+    ``lengths`` and ``written`` are those of ``paged_attention``; ``tail`` is how many tokens of
+    each row come after those in blocks.
     """
 
     places: Ints
@@ -108,6 +109,7 @@ class Work:
     window: int | None
     scale: float
     sinks: bool
+    tail: int = 0
     batches: list[Batch] = field(init=False)
     infos: list[mx.array] = field(init=False)
 
@@ -127,7 +129,7 @@ class Work:
         (scale,) = np.array([self.scale], np.float32).view(np.int32).tolist()
         sinks = int(self.sinks and number == 0)  # in the sum once
         head = [len(self.lengths), self.heads, self.kv_heads, self.width, batch.table.shape[1]]
-        head += [batch.parts, self.window or 0, sinks, scale]
+        head += [batch.parts, self.window or 0, sinks, scale, self.tail if number == 0 else 0]
         rest = batch.table.ravel().tolist()
         return mx.array([*head, *self.lengths, *self.written, *rest], dtype=mx.int32)
 
@@ -142,12 +144,19 @@ def attend(
     values: Sequence[mx.array],
     layer: int,
     sinks: mx.array | None,
+    tail: tuple[mx.array, mx.array] | None = None,
     run: Run = Launch.run,
 ) -> mx.array:
     """``paged_attention`` by the kernels; arguments as there."""
+    # a kernel has all of its inputs: what is not there is some array that it does not read
     padded = queries if sinks is None else mx.pad(sinks, (0, 8)).astype(queries.dtype)
+    more = {
+        "tail_keys": queries if tail is None else tail[0],
+        "tail_values": queries if tail is None else tail[1],
+        "sinks": padded,
+    }
     launches = [
-        _launch(work, number, queries, keys, values, layer, padded)
+        _launch(work, number, queries, keys, values, layer, more)
         for number in range(len(work.batches))
     ]
     if len(launches) == 1 and work.batches[0].parts == 1:
@@ -164,11 +173,12 @@ def _launch(
     keys: Sequence[mx.array],
     values: Sequence[mx.array],
     layer: int,
-    sinks: mx.array,
+    more: dict[str, mx.array],
 ) -> Launch:
     batch = work.batches[number]
-    count = rounded(len(batch.slabs))
-    slabs = [batch.slabs[min(n, len(batch.slabs) - 1)] for n in range(count)]
+    used = batch.slabs or [0]
+    count = rounded(len(used))
+    slabs = [used[min(n, len(used) - 1)] for n in range(count)]
     dtype, dim, value_dim = queries.dtype, queries.shape[-1], values[0].shape[-1]
     shape = (len(work.lengths), work.heads, work.width)
     whole = len(work.batches) == 1 and batch.parts == 1
@@ -186,7 +196,7 @@ def _launch(
             "queries": queries,
             **{f"keys_{n}": keys[slab] for n, slab in enumerate(slabs)},
             **{f"values_{n}": values[slab] for n, slab in enumerate(slabs)},
-            "sinks": sinks,
+            **more,
             "info": work.infos[number],
             "layer": _number(layer),
         },
@@ -229,6 +239,7 @@ class MetalKernels(MlxKernels):
     """
 
     def __init__(self, run: Run = Launch.run) -> None:
+        super().__init__()
         self._run = run
 
     def attend(
@@ -246,25 +257,25 @@ class MetalKernels(MlxKernels):
         shape = pool.layers[layer]
         if call.width > MAX_WIDTH or not {shape.key_dim, shape.value_dim} <= DIMS:
             return super().attend(pool, call, layer, queries, scale, window, sinks)
-        heads = queries.shape[1]
-        key = (group, heads, window, scale, sinks is None)
+        tail = self.tail(call, layer)
+        waiting = 0 if tail is None else tail[0].shape[2]
+        key = (group, queries.shape[1], window, scale, sinks is None, waiting)
         if key not in call.native:
-            ends = [start + call.width for start in call.starts]
-            written = [s + c for s, c in zip(call.starts, call.counts, strict=True)]
             call.native[key] = Work(
                 call.places,
-                ends,
-                written,
-                heads,
+                [start + call.width for start in call.starts],
+                in_blocks(call, tail),
+                queries.shape[1],
                 shape.heads,
                 call.width,
                 window,
                 scale,
                 sinks is not None,
+                waiting,
             )
         slabs = [pool.arrays(name, group) for name in call.slabs]
         keys, values = [k for k, _ in slabs], [v for _, v in slabs]
-        return attend(call.native[key], queries, keys, values, place, sinks, self._run)
+        return attend(call.native[key], queries, keys, values, place, sinks, tail, self._run)
 
 
 def metal_kernels() -> MetalKernels | None:

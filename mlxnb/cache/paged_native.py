@@ -69,6 +69,13 @@ class NativeKernels:
         last = self._written.get(layer)
         return [] if last is None else [last]
 
+    def flush(self, pool: PagedPool) -> None:
+        """Nothing: writes are in the order in which they were asked for."""
+
+    def forget(self) -> None:
+        """Nothing that comes waits for what was asked for so far."""
+        self._written.clear()
+
 
 def native_kernels() -> NativeKernels | None:
     """The native kernels, if they are there and wanted."""

@@ -76,6 +76,7 @@ class PagedPool(BlockPool):
 
     def give_back(self, slot: Slot) -> None:
         """Let go of a slot once; nobody's slot may be overwritten from then on."""
+        self.kernels.flush(self)
         left = self._counts[slot] - 1
         if left:
             self._counts[slot] = left
@@ -118,10 +119,20 @@ class PagedPool(BlockPool):
         """Bytes of so many blocks in one layer."""
         return blocks * BLOCK * self.layers[layer].nbytes
 
-    def settle(self) -> None:
-        """Complete all that was written, and let go of the arrays."""
-        self._call = None
+    def complete(self) -> None:
+        """Complete all that was written: it is in the slabs."""
+        self.kernels.flush(self)
         mx.eval([self.kernels.pending(self, layer) for layer in range(len(self.layers))])
+
+    def settle(self) -> None:
+        """Complete what was written and let go of the slabs, for MLX to update them in place."""
+        self._call = None
+        self.complete()
+
+    def abandon(self) -> None:
+        """Forget what is still to be computed, after a failure of a model's call."""
+        self._call = None
+        self.kernels.forget()
 
     def write(self, slots: Sequence[Slot], run: Run) -> None:
         """As a block pool does it, after what was written before."""
@@ -160,7 +171,9 @@ class PagedPool(BlockPool):
         """The call that these rows are in; its layers get the same object."""
         key = ([(row.serial, row.version) for row in rows], starts, counts, width)
         if self._call is None or self._call[0] != key:
-            self._call = key, Call([row.table for row in rows], starts, counts, width)
+            serials = tuple(row.serial for row in rows)
+            tables = [row.table for row in rows]
+            self._call = key, Call(tables, starts, counts, width, serials)
         return self._call[1]
 
     def positions(self, offsets: tuple[int, ...]) -> mx.array:

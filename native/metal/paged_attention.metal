@@ -18,11 +18,13 @@ struct Slabs {
 };
 
 // What `info` begins with; then come, for each row, the position after its last query, its tokens
-// that are written, and after those of all rows a table of `entries` pairs for each row: place of a
-// block (slab * SLOTS + slot, -1: none) and its number in the row.
+// that are in blocks, and after those of all rows a table of `entries` pairs for each row: place of
+// a block (slab * SLOTS + slot, -1: none) and its number in the row. The `tail` tokens after those
+// in blocks lie in arrays (rows, kv_heads, tail, dim).
 struct PagedInfo {
   int rows, heads, kv_heads, queries, entries, parts, window, sinks;
   float scale;
+  int tail;
 };
 
 inline PagedInfo read_info(const device int* info) {
@@ -36,10 +38,38 @@ inline PagedInfo read_info(const device int* info) {
   i.window = info[6];
   i.sinks = info[7];
   i.scale = as_type<float>(info[8]);
+  i.tail = info[9];
   return i;
 }
 
-#define MLXNB_INFO 9
+#define MLXNB_INFO 10
+
+// What a simdgroup has seen: each lane has every 32nd element of the query and of the output.
+template <int D, int V>
+struct Seen {
+  float q[(D + MLXNB_WIDTH - 1) / MLXNB_WIDTH];
+  float o[(V + MLXNB_WIDTH - 1) / MLXNB_WIDTH];
+  float top;
+  float sum;
+};
+
+// One more key and its value; all lanes of a simdgroup come here together.
+template <typename T, int D, int V>
+inline void see(thread Seen<D, V>& seen, const device T* key, const device T* value, int lane) {
+  float score = 0.0f;
+  for (int d = lane, j = 0; d < D; d += MLXNB_WIDTH, ++j) {
+    score += seen.q[j] * float(key[d]);
+  }
+  score = simd_sum(score);
+  const float top = metal::max(seen.top, score);
+  const float fade = metal::exp(seen.top - top);
+  const float weight = metal::exp(score - top);
+  seen.top = top;
+  seen.sum = seen.sum * fade + weight;
+  for (int d = lane, j = 0; d < V; d += MLXNB_WIDTH, ++j) {
+    seen.o[j] = seen.o[j] * fade + weight * float(value[d]);
+  }
+}
 
 // One threadgroup: a query of a head (x), a row (y), a part of its blocks (z). Its SIMDS simdgroups
 // take tokens in turn, the lanes of one share a key's elements. `shared` is SIMDS * (V + 2) floats.
@@ -53,6 +83,8 @@ inline void paged_attention(
     const device T* queries,
     const thread Slabs<T, N>& keys,
     const thread Slabs<T, N>& values,
+    const device T* tail_keys,
+    const device T* tail_values,
     const device T* sinks,
     const device int* info,
     int layer,
@@ -60,70 +92,56 @@ inline void paged_attention(
     device float* tops,
     threadgroup float* shared,
     uint3 group,
-    uint simd,
-    uint lane) {
-  constexpr int key_steps = (D + MLXNB_WIDTH - 1) / MLXNB_WIDTH;
-  constexpr int value_steps = (V + MLXNB_WIDTH - 1) / MLXNB_WIDTH;
+    uint simd_,
+    uint lane_) {
+  const int simd = int(simd_);
+  const int lane = int(lane_);
   const PagedInfo i = read_info(info);
   const int head = int(group.x) / i.queries;
   const int query = int(group.x) % i.queries;
   const int row = int(group.y);
   const int part = int(group.z);
+  const int kv_head = head / (i.heads / i.kv_heads);
   const int at = info[MLXNB_INFO + row] - i.queries + query;
-  const int written = info[MLXNB_INFO + i.rows + row];
-  const int last = at < written ? at : written - 1;
+  const int in_blocks = info[MLXNB_INFO + i.rows + row];
+  const int last = at < in_blocks ? at : in_blocks - 1;
   const int first = i.window > 0 ? at - i.window + 1 : 0;
   const device int* table = info + MLXNB_INFO + 2 * i.rows + 2 * row * i.entries;
-  const long block_of_head = long(layer * i.kv_heads + head / (i.heads / i.kv_heads)) * SLOTS;
-  const int index = (row * i.heads + head) * i.queries + query;
+  const long index = (row * i.heads + head) * i.queries + query;
 
-  float q[key_steps];
-  float o[value_steps];
-  for (int j = 0; j < key_steps; ++j) {
-    const int d = j * MLXNB_WIDTH + int(lane);
-    q[j] = d < D ? i.scale * float(queries[long(index) * D + d]) : 0.0f;
+  Seen<D, V> seen;
+  for (int d = lane, j = 0; d < D; d += MLXNB_WIDTH, ++j) {
+    seen.q[j] = i.scale * float(queries[index * D + d]);
   }
-  for (int j = 0; j < value_steps; ++j) {
-    o[j] = 0.0f;
+  for (int d = lane, j = 0; d < V; d += MLXNB_WIDTH, ++j) {
+    seen.o[j] = 0.0f;
   }
   const bool sink = i.sinks != 0 && part == 0 && simd == 0;
-  float top = sink ? float(sinks[head]) : MLXNB_HIDDEN;
-  float sum = sink ? 1.0f : 0.0f;
+  seen.top = sink ? float(sinks[head]) : MLXNB_HIDDEN;
+  seen.sum = sink ? 1.0f : 0.0f;
 
   const int share = (i.entries + i.parts - 1) / i.parts;
   const int end = part * share + share < i.entries ? part * share + share : i.entries;
   for (int entry = part * share; entry < end; ++entry) {
     const int place = table[2 * entry];
-    const int number = table[2 * entry + 1];
-    if (place < 0 || number * BLOCK > last || number * BLOCK + BLOCK <= first) {
+    const int start = table[2 * entry + 1] * BLOCK;
+    if (place < 0 || start > last || start + BLOCK <= first) {
       continue;
     }
-    const long block = block_of_head + place % SLOTS;
+    const long block = long(layer * i.kv_heads + kv_head) * SLOTS + place % SLOTS;
     const device T* key = keys.at[place / SLOTS] + block * (BLOCK * D);
     const device T* value = values.at[place / SLOTS] + block * (BLOCK * V);
-    for (int t = int(simd); t < BLOCK; t += SIMDS) {
-      const int position = number * BLOCK + t;
-      if (position < first || position > last) {
-        continue;  // all lanes of the simdgroup
+    for (int t = simd; t < BLOCK; t += SIMDS) {
+      if (start + t >= first && start + t <= last) {
+        see<T, D, V>(seen, key + t * D, value + t * V, lane);
       }
-      float score = 0.0f;
-      for (int j = 0; j < key_steps; ++j) {
-        const int d = j * MLXNB_WIDTH + int(lane);
-        if (d < D) {
-          score += q[j] * float(key[t * D + d]);
-        }
-      }
-      score = simd_sum(score);
-      const float new_top = metal::max(top, score);
-      const float fade = metal::exp(top - new_top);
-      const float weight = metal::exp(score - new_top);
-      top = new_top;
-      sum = sum * fade + weight;
-      for (int j = 0; j < value_steps; ++j) {
-        const int d = j * MLXNB_WIDTH + int(lane);
-        if (d < V) {
-          o[j] = o[j] * fade + weight * float(value[t * V + d]);
-        }
+    }
+  }
+  if (part == i.parts - 1) {
+    const long base = long(row * i.kv_heads + kv_head) * i.tail;
+    for (int t = simd; t < i.tail; t += SIMDS) {
+      if (in_blocks + t >= first && in_blocks + t <= at) {
+        see<T, D, V>(seen, tail_keys + (base + t) * D, tail_values + (base + t) * V, lane);
       }
     }
   }
@@ -132,14 +150,11 @@ inline void paged_attention(
   threadgroup float* all_sums = shared + SIMDS;
   threadgroup float* all = shared + 2 * SIMDS;
   if (lane == 0) {
-    all_tops[simd] = top;
-    all_sums[simd] = sum;
+    all_tops[simd] = seen.top;
+    all_sums[simd] = seen.sum;
   }
-  for (int j = 0; j < value_steps; ++j) {
-    const int d = j * MLXNB_WIDTH + int(lane);
-    if (d < V) {
-      all[int(simd) * V + d] = o[j];
-    }
+  for (int d = lane, j = 0; d < V; d += MLXNB_WIDTH, ++j) {
+    all[simd * V + d] = seen.o[j];
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   float highest = all_tops[0];
@@ -152,20 +167,20 @@ inline void paged_attention(
     factors[s] = metal::exp(all_tops[s] - highest);
     total += factors[s] * all_sums[s];
   }
-  for (int d = int(simd) * MLXNB_WIDTH + int(lane); d < V; d += SIMDS * MLXNB_WIDTH) {
+  for (int d = simd * MLXNB_WIDTH + lane; d < V; d += SIMDS * MLXNB_WIDTH) {
     float result = 0.0f;
     for (int s = 0; s < SIMDS; ++s) {
       result += factors[s] * all[s * V + d];
     }
     if (WHOLE) {
-      out[long(index) * V + d] = O(total > 0.0f ? result / total : 0.0f);
+      out[index * V + d] = O(total > 0.0f ? result / total : 0.0f);
     } else {
-      out[(long(index) * i.parts + part) * V + d] = O(result);
+      out[(index * i.parts + part) * V + d] = O(result);
     }
   }
   if (!WHOLE && simd == 0 && lane == 0) {
-    tops[(long(index) * i.parts + part) * 4] = highest;
-    tops[(long(index) * i.parts + part) * 4 + 1] = total;
+    tops[(index * i.parts + part) * 4] = highest;
+    tops[(index * i.parts + part) * 4 + 1] = total;
   }
 }
 

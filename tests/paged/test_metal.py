@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlxnb.cache import paged_metal
-from mlxnb.cache.paged import PagedKVCache, paged_caches
+from mlxnb.cache.paged import PagedKVCache, Window, paged_caches
 from mlxnb.cache.paged_kernels import MlxKernels
 from mlxnb.cache.paged_launch import Launch
 from mlxnb.cache.paged_metal import MetalKernels
@@ -49,7 +49,7 @@ def metal(case: Case, arguments: dict[str, Any], run: Any) -> mx.array:
         case.sinks,
     )
     values, layer, sinks = arguments["values"], arguments["layer"], arguments["sinks"]
-    return paged_metal.attend(work, arguments["queries"], keys, values, layer, sinks, run)
+    return paged_metal.attend(work, arguments["queries"], keys, values, layer, sinks, None, run)
 
 
 def launches(case: Case, dtype: mx.Dtype = mx.float32) -> list[Launch]:
@@ -138,7 +138,14 @@ def test_padding_is_not_read(shim: Shim) -> None:
     )
     found = np.array(
         paged_metal.attend(
-            work, arguments["queries"], arguments["keys"], arguments["values"], 1, None, shim.run
+            work,
+            arguments["queries"],
+            arguments["keys"],
+            arguments["values"],
+            1,
+            None,
+            None,
+            shim.run,
         )
     )
     np.testing.assert_allclose(found[0, :, :4], expected[0, :, :4], atol=1e-6)
@@ -146,19 +153,20 @@ def test_padding_is_not_read(shim: Shim) -> None:
     assert np.isfinite(found).all()
 
 
-def test_caches_decode_with_it(shim: Shim) -> None:
-    """Rows of a batch, a token at a time and then three, beside MLX's own operations."""
+@pytest.mark.parametrize("mask", [None, Window(9)], ids=str)
+def test_caches_decode_with_it(shim: Shim, mask: Window | None) -> None:
+    """Two rows, tokens one by one and three at once, beside MLX's own operations."""
     shape = LayerShape(2, 64, 64, mx.float32)
     pools = [PagedPool([shape, shape], k) for k in (MlxKernels(), MetalKernels(shim.run))]
-    batches = [
-        [PagedKVCache.merge([c]) for c in paged_caches(PagedSequence(pool))] for pool in pools
-    ]
-    for pool, batch in zip(pools, batches, strict=True):
-        for layer, cache in zip(batch, paged_caches(PagedSequence(pool)), strict=True):
+    batches = []
+    for pool in pools:
+        rows = [paged_caches(PagedSequence(pool)) for _ in range(2)]
+        for cache in rows[1]:
             new = mx.random.normal((1, 2, 21, 64), key=mx.random.key(1))
             cache.update_and_fetch(new, new)
-            layer.extend(PagedKVCache.merge([cache]))
-    for step, width in enumerate((1, 1, 3)):
+        batches.append([PagedKVCache.merge(layers) for layers in zip(*rows, strict=True)])
+    sinks = mx.array([0.1, 0.2, 0.3, 0.4])
+    for step, width in enumerate((1, 1, 3, 1, 1, 1)):
         for place in range(2):
             random = mx.random.split(mx.random.key(step), 3)
             queries = mx.random.normal((2, 4, width, 64), key=random[0])
@@ -166,7 +174,8 @@ def test_caches_decode_with_it(shim: Shim) -> None:
             outputs = []
             for batch in batches:
                 batch[place].update_and_fetch(keys, values)
-                outputs.append(batch[place].attend(queries, 0.125, "causal", None))
+                word = mask or (None if width == 1 else "causal")
+                outputs.append(batch[place].attend(queries, 0.125, word, sinks))
             assert mx.abs(outputs[0] - outputs[1]).max().item() < 1e-5
 
 
