@@ -91,9 +91,14 @@ class Space:
         return end
 
     def _write(self, live: Live, start: int, end: int, slots: list[Slot]) -> None:
-        caches = live.kv()
-        run = [mlxlm.read(caches, n, start, end) for n in range(len(self.pool.layers))]
-        self.pool.write(slots, run)
+        try:
+            caches = live.kv()
+            run = [mlxlm.read(caches, n, start, end) for n in range(len(self.pool.layers))]
+            self.pool.write(slots, run)
+        except BaseException:
+            for slot in slots:
+                self.pool.give_back(slot)
+            raise
         self.copied_bytes += (end - start) * self.pool.token_bytes
 
     def _file(self, parent: Block, pieces: list[bytes], slots: list[Slot]) -> None:

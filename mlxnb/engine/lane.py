@@ -78,7 +78,7 @@ class Lane:
         if self._prefilling:
             self._prefill(self._prefilling.popleft())
         for group in list(self._groups):
-            self._decode(group)
+            self._safely(self._decode, group)
         if not self.busy:
             mx.clear_cache()  # what decoding has freed is no part of the budget
         return True
@@ -90,10 +90,10 @@ class Lane:
         for request in [r for r in self._prefilling if r.cancelled]:
             self._prefilling.remove(request)
             self._ending.end(request, "cancelled")
-        for group in self._groups:
-            for request in group.rows:
-                if request.cancelled:
-                    request.ending = request.ending or "cancelled"
+        for group in list(self._groups):
+            for request in [r for r in group.rows if r.cancelled]:
+                request.ending = request.ending or "cancelled"
+                self._safely(self._sweep, group)
 
     # --- prefill ------------------------------------------------------------------------------
 
@@ -142,23 +142,25 @@ class Lane:
     # --- decode -------------------------------------------------------------------------------
 
     def _decode(self, group: Group) -> None:
+        """A step of a group, whose rows must be in order before it and are after it."""
+        self._sweep(group)
+        if group.rows:
+            try:
+                group.step()
+            except NoRoom as error:
+                self._make_way(error)
+        self._sweep(group)
+
+    def _safely(self, act: Callable[[Group], None], group: Group) -> None:
+        """Do something with a group; if that fails, its rows are computed again."""
         try:
-            self._sweep(group)
-            self._advance(group)
-            self._sweep(group)
+            act(group)
         except BatchFailed as error:
             self._set_back(group, error.__cause__ or error)
         except Exception as error:
             self._set_back(group, error)
-        if not group.rows:
+        if not group.rows and group in self._groups:
             self._groups.remove(group)
-
-    def _advance(self, group: Group) -> None:
-        try:
-            if group.rows:
-                group.step()
-        except NoRoom as error:
-            self._make_way(error)
 
     def _sweep(self, group: Group) -> None:
         """Take rows out that have ended or are at fault."""

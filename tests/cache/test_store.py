@@ -317,6 +317,22 @@ def test_kv_that_is_not_its_tokens_is_not_kept(store: PrefixCache) -> None:  # C
     assert talk(store, tokens(0, 50), "a").matched == 0
 
 
+def test_a_write_that_fails_takes_no_slots(
+    store: PrefixCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = begun(store, planned(store, tokens(0, 50), "a"))
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    pool = store.space("model").pool
+    monkeypatch.setattr(pool, "write", fail)
+    with pytest.raises(MemoryError):
+        store.retire(live, carve=True)
+    assert len(store.index) == 0 and pool.free == pool.slabs * 16
+    assert live.pins == 0
+
+
 def test_a_cold_plan_is_matched_by_nobody(store: PrefixCache) -> None:
     live = store.admit("model", store.cold_plan(pack(tokens(0, 50))))
     feed(live, tokens(0, 50))

@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from mlxnb.engine.request import Request
+from mlxnb.engine.runtime import Rate
 from mlxnb.engine.sampling import Processor
 from mlxnb.errors import InvalidOption, ModelUnloaded
 
@@ -371,6 +372,29 @@ def test_a_cancelled_request_computes_no_further_token(engine: Engine) -> None:
     engine.start(request)
     wait(request)
     assert len(request.generated) <= 6
+
+
+def test_a_cancelled_row_gets_nothing_from_one_that_joins(engine: Engine) -> None:
+    """The second one's prefill ends in the very step that sees the first one's cancel."""
+    watched, seen = engine.models["tiny"], []
+    first, second = engine.request(prompt_of(20), 1000), engine.request(prompt_of(20, seed=2), 4)
+
+    def cancel(ids: list[list[int]]) -> None:
+        if len(ids[0]) == 8 and second.live is not None:
+            first.cancelled = True
+            seen.append(len(first.generated))
+
+    engine.start(first)
+    until(lambda: len(first.generated) >= 3)
+    with engine.held():
+        engine.core.runtime("tiny").rate = Rate()  # eight tokens at first, then the rest
+        watched.before = cancel
+        engine.start(second)
+    assert wait(first).finish_reason == "cancelled"
+    assert len(first.generated) <= seen[0] + 1
+    assert wait(second).error is None
+    assert second.generated == engine.alone(second.prompt, 4)
+    engine.settled()
 
 
 def test_cancelling_what_has_ended_is_harmless(engine: Engine) -> None:
