@@ -489,6 +489,18 @@ def test_another_model_s_blocks_make_room() -> None:
     assert there(store, tokens(0, 2 * STEP), owner="a", key="other") == 2 * STEP - 1
 
 
+def test_another_model_gives_up_no_more_than_a_slab_for_a_slab(store: PrefixCache) -> None:
+    store.register("other", "other", Model(), LAYERS)
+    for n in range(4):
+        live = begun(store, planned(store, tokens(1000 * n, STEP - 2), key="other"), "other")
+        store.retire(live, carve=True)
+    live = begun(store, planned(store, tokens(0, STEP - 2)))
+    store.budget = store.nbytes
+    store.retire(live, carve=True)
+    assert there(store, tokens(0, STEP)) == STEP - 2
+    assert len(store.space("other").blocks) == 3 * 16
+
+
 def test_free_slots_of_a_slab_are_put_together() -> None:
     store = store_of(64 * HOT)
     for n in range(8):
