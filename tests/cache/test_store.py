@@ -153,6 +153,19 @@ def test_a_tail_gives_way_to_the_block_that_begins_with_it(store: PrefixCache) -
     assert sorted(block.length for block in store.index) == [8, BLOCK, BLOCK]
 
 
+@pytest.mark.parametrize("keep", ["pinned", "planned"])
+def test_a_tail_that_is_pinned_or_relied_on_stays(store: PrefixCache, keep: str) -> None:
+    store.retire(begun(store, planned(store, tokens(0, 20))), carve=True)
+    (tail,) = [block for block in store.index if block.length == 4]
+    if keep == "pinned":
+        store.pin(tail.id)
+    else:
+        assert planned(store, [*tokens(0, 20), 500]).match.tail is tail
+    store.retire(begun(store, planned(store, tokens(0, 40))), carve=True)
+    assert store.index.get(tail.id) is tail
+    assert there(store, tokens(0, 50)) == 40
+
+
 # --- plans keep what they promise -------------------------------------------------------------
 
 
