@@ -52,6 +52,14 @@ def test_a_folder_s_path_is_its_name(
         engine.session(str(tiny_folder))
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_loading_shows_its_progress_unless_told_not_to(
+    engine: LocalEngine, tiny_folder: Path, capsys: pytest.CaptureFixture[str], progress: bool
+) -> None:
+    engine.load(tiny_folder, progress=progress)
+    assert (f"loading {tiny_folder}" in capsys.readouterr().err) is progress
+
+
 def test_without_a_model_nothing_is_loaded(engine: LocalEngine) -> None:
     with pytest.raises(NothingLoaded, match="demo"):
         engine.session()

@@ -13,6 +13,8 @@ from scripted import END, Gate, model_of
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
 
+from .tokenizers import wrapped
+
 Say = Callable[..., str]
 LONG = "You answer in one word. " * 12
 
@@ -99,6 +101,26 @@ def test_an_end_token_that_the_template_does_not_write_is_replaced(
     assert other not in prompt
     assert second.cached_tokens >= first.prompt_tokens + first.output_tokens - 1
     assert name == second.model
+
+
+@pytest.mark.parametrize("kind", ["spm", "spm_legacy", "llama3"])
+@pytest.mark.parametrize("family", ["mistral", "llama2", "phi3", "deepseek"])
+def test_other_tokenizers_and_templates_continue_too(
+    engine: LocalEngine, tmp_path: Path, family: str, kind: str
+) -> None:
+    tokenizer = wrapped(kind, family)
+    folder = save_folder(
+        tmp_path / "m", config_of("llama", len(tokenizer)), tokenizer.backend_tokenizer
+    )
+    tokenizer.save_pretrained(folder)
+    name = engine.load(folder, progress=False).name
+    session = engine.session(name, max_tokens=12)
+    first = session.send("hi <|end|>")
+    second = session.send("more")
+    assert second.cached_tokens >= first.prompt_tokens + first.output_tokens - 1
+    prompt = list(engine.ledger[second.id].prompt)
+    assert prompt[: first.prompt_tokens] == list(engine.ledger[first.id].prompt)
+    assert [first.tokens, second.tokens] == cold(engine, session, "hi <|end|>", "more")
 
 
 def test_system_texts_are_shared_between_sessions(engine: LocalEngine, tiny: str) -> None:

@@ -270,6 +270,23 @@ def test_two_threads_may_follow_one_reply(engine: LocalEngine, say: Say) -> None
     assert found == [reply.turn, reply.turn]
 
 
+def test_many_threads_speak_at_once(engine: LocalEngine, say: Say) -> None:
+    say("one", "two", "three")
+    heard: dict[str, list[str]] = {}
+
+    def talk() -> None:
+        session = engine.session()
+        heard[session.name] = [session.send(f"{session.name} says").text for _ in range(3)]
+
+    threads = [threading.Thread(target=talk) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert list(heard.values()) == [["one", "two", "three"]] * 8
+    assert engine.turns().finish_reason.tolist() == ["stop"] * 24
+
+
 # --- stream -----------------------------------------------------------------------------------
 
 
