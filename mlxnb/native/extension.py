@@ -57,6 +57,11 @@ def _mlx_version() -> str:
     return version
 
 
+def extension() -> Any:
+    """The extension's module; None where there is none for this mlx."""
+    return _extension()[0]
+
+
 def kernel(name: str) -> Callable[..., mx.array]:
     """A function of the extension; without it one that refuses everything, as kernels do."""
     module, _ = _extension()

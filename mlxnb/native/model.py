@@ -11,13 +11,15 @@ import mlx.core as mx
 from mlxnb.native.extension import available
 from mlxnb.native.functions import Mask, attention, swiglu
 from mlxnb.native.layers import OURS
+from mlxnb.native.memory import gather
 
 
 def accelerate(model: Any) -> int:
-    """Let a loaded model use the kernels; its parameters stay as they are.
+    """Let a loaded model use the kernels; its parameters keep their names, types and values.
 
-    Layers get our classes, and the functions that mlx-lm's model modules import by name are
-    bound anew in the modules of this model's classes.
+    Layers get our classes, the functions that mlx-lm's model modules import by name are bound
+    anew in the modules of this model's classes, and the parameters move to large pages. The model
+    is evaluated.
 
     Returns
     -------
@@ -33,6 +35,7 @@ def accelerate(model: Any) -> int:
     for name in {type(module).__module__ for module in model.modules()}:
         if name.startswith("mlx_lm.models."):
             _rebind(sys.modules[name])
+    gather(model)
     ours = set(OURS.values())
     return sum(type(module) in ours for module in model.modules())
 

@@ -7,6 +7,7 @@
 #include "kernels.h"
 #include "mlx/version.h"
 #include "pool.h"
+#include "primitives/arena.h"
 #include "primitives/attention.h"
 #include "primitives/paged.h"
 #include "primitives/product.h"
@@ -64,6 +65,10 @@ NB_MODULE(_native, m) {
       },
       "pages"_a, "layer"_a, "queries"_a, "scale"_a, "window"_a = 0, "sinks"_a.none() = nb::none(),
       "after"_a.none() = nb::none());
+  nb::class_<mlxnb::Arena>(m, "Arena")
+      .def(nb::init<size_t>(), "bytes"_a)
+      .def("take", &mlxnb::Arena::take, "arrays"_a)
+      .def_static("room", &mlxnb::Arena::room, "array"_a);
   m.def("rms_norm", &mlxnb::rms_norm, "x"_a, "weight"_a.none(), "eps"_a);
   m.def("rope", &mlxnb::rope, "x"_a, "frequencies"_a, "offset"_a = 0, "adjacent"_a = false,
         "scale"_a = 1.0f);
