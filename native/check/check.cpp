@@ -2,16 +2,20 @@
 // Python: for sanitizers. Operands are of the exact size, so that a read beyond them is seen.
 //
 //   check [examples] [seed]
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "../cpu/paged.h"
 #include "../cpu/run.h"
 
 using namespace mlxnb;
@@ -187,6 +191,110 @@ void check_attention(Random& random, Pool& pool) {
   expect_near("attention", out, expected);
 }
 
+/// Keys or values of all rows in the blocks of one slab, (heads, slots, block, dim); what no row has
+/// is NaN.
+struct Slab {
+  int64_t heads, block, dim;
+  std::vector<int64_t> slots;  // of the rows' blocks, one row after another
+  Floats data;
+
+  Slab(int64_t heads_, int64_t block_, int64_t dim_, const std::vector<int64_t>& slots_)
+      : heads(heads_), block(block_), dim(dim_), slots(slots_),
+        data(heads * std::ssize(slots) * block * dim, std::numeric_limits<float>::quiet_NaN()) {}
+
+  float* at(int64_t head, int64_t number, int64_t token) {
+    return data.data() + ((head * std::ssize(slots) + slots[number]) * block + token) * dim;
+  }
+};
+
+void check_blocks(Random& random, Pool& pool) {
+  PagedAttention p{};
+  Attention& a = p.each;
+  a.type = Type::f32;
+  a.batch = 1;
+  a.kv_heads = pick(random, 1, 3);
+  a.heads = a.kv_heads * pick(random, 1, 9);
+  a.queries = pick(random, 1, 20);
+  a.dim = pick(random, 1, 70);
+  a.value_dim = pick(random, 1, 70);
+  a.scale = 0.3f;
+  a.causal = true;
+  a.window = pick(random, 0, 1) * pick(random, 1, 40);
+  const int64_t rows = pick(random, 1, 3), block = 16;
+  std::vector<int64_t> first;
+  int64_t blocks = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    p.keys.push_back(a.queries + pick(random, 0, 250));
+    first.push_back(blocks);
+    blocks += (p.keys[r] + block - 1) / block;
+  }
+  std::vector<int64_t> slots(blocks);
+  std::iota(slots.begin(), slots.end(), 0);
+  if (pick(random, 0, 1)) {
+    std::shuffle(slots.begin(), slots.end(), random);
+  }
+  Slab k(a.kv_heads, block, a.dim, slots), v(a.kv_heads, block, a.value_dim, slots);
+  std::vector<const void*> k_table(blocks), v_table(blocks);
+  for (int64_t r = 0; r < rows; ++r) {
+    // the last rows may be padding
+    const int64_t written = p.keys[r] - (r > 0 ? pick(random, 0, a.queries - 1) : 0);
+    for (int64_t b = first[r]; b < (r + 1 < rows ? first[r + 1] : blocks); ++b) {
+      k_table[b] = k.at(0, b, 0);
+      v_table[b] = v.at(0, b, 0);
+    }
+    for (int64_t h = 0; h < a.kv_heads; ++h) {
+      for (int64_t t = 0; t < written; ++t) {
+        for (Slab* slab : {&k, &v}) {
+          const Floats drawn = normal(random, slab->dim);
+          std::copy(drawn.begin(), drawn.end(), slab->at(h, first[r] + t / block, t % block));
+        }
+      }
+    }
+    p.blocks.push_back({k_table.data() + first[r], v_table.data() + first[r], block,
+                        blocks * block, written});
+  }
+  const Floats q = normal(random, rows * a.heads * a.queries * a.dim);
+  const Floats sinks = normal(random, a.heads);
+  Floats out(rows * a.queries * a.heads * a.value_dim);
+  a.q = q.data();
+  a.q_strides[1] = a.queries * a.dim;
+  a.q_strides[2] = a.dim;
+  a.out = out.data();
+  a.sinks = pick(random, 0, 1) ? sinks.data() : nullptr;
+  p.q_row = a.heads * a.queries * a.dim;
+  p.out_row = a.queries * a.heads * a.value_dim;
+  Memory memory(plan(p, kernels(), pool.threads()));
+  a.parts = memory.data;
+  run(p, kernels(), pool);
+
+  std::vector<double> expected(out.size());
+  for (int64_t place = 0; place < rows * a.queries * a.heads; ++place) {
+    const int64_t h = place % a.heads, i = place / a.heads % a.queries;
+    const int64_t r = place / a.heads / a.queries, shared = h / (a.heads / a.kv_heads);
+    const int64_t at = p.keys[r] - a.queries + i;
+    const int64_t low = a.window > 0 ? std::max<int64_t>(0, at - a.window + 1) : 0;
+    double total = a.sinks ? std::exp(double{sinks[h]}) : 0;
+    double* into = expected.data() + place * a.value_dim;
+    for (int64_t t = low; t <= std::min(at, p.blocks[r].written - 1); ++t) {
+      double score = 0;
+      for (int64_t d = 0; d < a.dim; ++d) {
+        score += double{q[((r * a.heads + h) * a.queries + i) * a.dim + d]} *
+                 k.at(shared, first[r] + t / block, t % block)[d];
+      }
+      const double weight = std::exp(score * a.scale);
+      total += weight;
+      for (int64_t d = 0; d < a.value_dim; ++d) {
+        into[d] += weight * v.at(shared, first[r] + t / block, t % block)[d];
+      }
+    }
+    for (int64_t d = 0; d < a.value_dim; ++d) {
+      // padding that sees nothing gives some finite value
+      into[d] = total > 0 ? into[d] / total : out[place * a.value_dim + d];
+    }
+  }
+  expect_near("attention over blocks", out, expected);
+}
+
 void check_small(Random& random, Pool& pool) {
   const int64_t rows = pick(random, 1, 200), dim = pick(random, 1, 300);
   const Floats x = normal(random, rows * dim), weight = normal(random, dim);
@@ -247,6 +355,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < examples; ++i) {
       check_product(random, pool);
       check_attention(random, pool);
+      check_blocks(random, pool);
       check_small(random, pool);
     }
   }
