@@ -10,15 +10,30 @@ spare capacity.
 from __future__ import annotations
 
 import importlib
+import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models import cache as _cache
 
-# the package's attribute of that name is a function
-_generate: Any = importlib.import_module("mlx_lm.generate")
+
+def _import(*names: str) -> list[Any]:
+    """Modules of mlx-lm, the process's limit of open files left as it is.
+
+    ``mlx_lm.utils`` sets it to 2048 of 4096 when imported: that lowers most hard limits for good,
+    and fails where the hard limit is below 4096.
+    """
+    original = resource.setrlimit
+    resource.setrlimit = lambda which, limits: None
+    try:
+        return [importlib.import_module(f"mlx_lm.{name}") for name in names]
+    finally:
+        resource.setrlimit = original
+
+
+# by name: the package's attribute `generate` is a function
+_cache, _generate = _import("models.cache", "generate")
 
 STEP: int = _cache.KVCache.step
 """Tokens by which a contiguous cache grows."""

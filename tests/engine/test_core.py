@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -488,3 +490,12 @@ def test_a_closed_engine_stays_closed(engine: Engine, source: ModelSource) -> No
     for ask in (lambda: engine.core.load(source), lambda: engine.core.runtime("tiny")):
         with pytest.raises(EngineClosed):
             ask()
+
+
+def test_the_limit_of_open_files_is_the_processs_own() -> None:
+    code = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (512, 1024)); import mlxnb.mlxlm;"
+        "print(r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "(512, 1024)"
