@@ -28,6 +28,15 @@ def best_kernels() -> Kernels:
     return native_kernels() or metal_kernels() or MlxKernels()
 
 
+def in_place() -> bool:
+    """Whether this device has kernels that read blocks in place.
+
+    Without them paged caches give the same answers, but each step gathers what it reads, and
+    contiguous caches are faster.
+    """
+    return type(best_kernels()) is not MlxKernels
+
+
 class PagedPool(BlockPool):
     """Slots with reference counts.
 

@@ -16,7 +16,7 @@ from mlxnb.cache.paged import PagedKVCache, Window, paged_caches
 from mlxnb.cache.paged_kernels import MlxKernels
 from mlxnb.cache.paged_launch import Launch
 from mlxnb.cache.paged_metal import MetalKernels
-from mlxnb.cache.paged_pool import PagedPool
+from mlxnb.cache.paged_pool import PagedPool, in_place
 from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.mlxlm import LayerShape
 from paged.cases import EDGES, Case, long_way
@@ -205,3 +205,9 @@ def test_threadgroup_memory_and_lanes_are_within_metals_limits() -> None:
 def test_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLXNB_METAL", raising=False)
     assert paged_metal.metal_kernels() is None
+
+
+def test_without_native_kernels_nothing_reads_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLXNB_NATIVE", "0")
+    monkeypatch.delenv("MLXNB_METAL", raising=False)
+    assert not in_place()

@@ -246,6 +246,40 @@ def test_the_batch_generator_leaves_no_slot_behind(new_pool: NewPool) -> None:
     assert all(pool.holders(slot) == 1 for slot in held)
 
 
+def taken(pool: PagedPool) -> int:
+    pool.reap()
+    return SLAB * pool.slabs - pool.free
+
+
+def test_the_engines_batch_takes_rows_in_and_out(new_pool: NewPool) -> None:
+    name = "llama"
+    model, pool = model_of(name), new_pool(name)
+    prompts = [TOKENS[:40], TOKENS[50:59]]
+    rows = [prefilled(name, pool, prompt[:-1]) for prompt in prompts]
+    before = taken(pool)
+    batch = mlxlm.Batch(model)
+    uids = [
+        batch.join(row, prompt[:-1], prompt[-1], lambda x: mx.argmax(x, axis=-1), [])
+        for row, prompt in zip(rows, prompts, strict=True)
+    ]
+    del rows
+    drawn: dict[int, list[int]] = {uid: [] for uid in uids}
+    for _ in range(4):
+        for step in batch.step():
+            drawn[step.uid].append(step.token)
+    assert taken(pool) == before  # nobody has copied a block
+    caches, tokens, pending = batch.leave(uids[0])
+    for step in batch.step():
+        drawn[step.uid].append(step.token)
+    assert tokens == prompts[0] + drawn[uids[0]] and pending is not None
+    same(feed(model, caches, [pending]), expected(name, *tokens, pending)[-1:])
+    for uid, prompt in zip(uids, prompts, strict=True):
+        text = prompt + drawn[uid]
+        best = expected(name, *text).argmax(axis=-1)[len(prompt) - 1 : -1]
+        assert best.tolist() == drawn[uid]
+    batch.close()
+
+
 def test_rows_begin_at_position_0(new_pool: NewPool) -> None:
     pool = new_pool("llama")
     batch = PagedBatchKVCache([PagedSequence(pool)], [0], 0)
