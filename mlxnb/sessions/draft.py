@@ -11,7 +11,7 @@ from mlxnb.records.tokens import common_prefix, pack
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.history import History
 from mlxnb.sessions.kept import kept_output
-from mlxnb.sessions.messages import Message, answer_message
+from mlxnb.sessions.messages import Message, answer_message, result_message
 from mlxnb.sessions.template import ChatTemplate, Rendered
 
 
@@ -53,6 +53,12 @@ class Draft:
             return self.history.after(self.new, answer, None, [])
         output = kept_output(request, self.template.literal)
         return self.history.after(self.new, answer, self.prompt, output)
+
+
+def anything(history: History, text: str) -> list[Message]:
+    """Messages that may come next and say ``text``: results, where calls are outstanding."""
+    results = [result_message(i, name, text, False) for i, name in history.pending.items()]
+    return results or [{"role": "user", "content": text}]
 
 
 def common_head(drafts: Sequence[Draft]) -> Rendered:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.delta import Delta
-from mlxnb.sessions.reply import Stream
+from mlxnb.sessions.stream import Stream
 
 Piece = Delta | Turn
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from pathlib import Path
@@ -17,7 +16,6 @@ from mlxnb.errors import (
     SessionExists,
     UnknownSession,
 )
-from mlxnb.models.generation import generation_defaults
 from mlxnb.models.memory import check_memory
 from mlxnb.models.resolve import canonical_name, resolve
 from mlxnb.models.source import ModelSource
@@ -33,13 +31,12 @@ from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.session import Session
 from mlxnb.sessions.template import ChatTemplate
 from mlxnb.sessions.turns import Turns
+from mlxnb.sessions.wishes import wishes
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from mlxnb.models.info import ModelInfo
-
-log = logging.getLogger(__name__)
 
 
 class LocalEngine(Engine):
@@ -74,7 +71,7 @@ class LocalEngine(Engine):
             check_memory(source)
         with loading_bar(source.name, progress) as show:
             runtime = self.core.load(source, show)
-        self._turns.wishes[source.name] = _wishes(source)
+        self._turns.wishes[source.name] = wishes(source)
         self._templates.clear()
         self._newest = source.name
         return views.model_info(runtime)
@@ -251,14 +248,3 @@ class LocalEngine(Engine):
     def closed(self) -> bool:
         """See `Engine.closed`."""
         return self.core.closed
-
-
-def _wishes(source: ModelSource) -> Sampling:
-    """How a model's makers want it to be sampled; what we have no such value for is left out."""
-    wishes = Sampling()
-    for name, value in generation_defaults(source).items():
-        try:
-            wishes = Sampling.of({name: value}).over(wishes)
-        except InvalidOption as error:
-            log.warning("%s: generation_config.json is ignored where %s", source.name, error)
-    return wishes

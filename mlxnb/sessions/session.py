@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from mlxnb.engine.request import Request
 from mlxnb.engine.sampling import Sampling
-from mlxnb.errors import InvalidOption, PendingToolCalls, SessionBusy, UnknownToolCall
+from mlxnb.errors import InvalidOption, PendingToolCalls, SessionBusy
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions.delta import Delta
-from mlxnb.sessions.draft import Draft, common_head
+from mlxnb.sessions.draft import Draft, anything, common_head
 from mlxnb.sessions.follow import follow
 from mlxnb.sessions.history import History
-from mlxnb.sessions.messages import Message, result_message
+from mlxnb.sessions.messages import Message
 from mlxnb.sessions.options import Options, check_text
-from mlxnb.sessions.reply import Reply, Stream
+from mlxnb.sessions.reply import Reply
+from mlxnb.sessions.results import Results
+from mlxnb.sessions.stream import Stream
 from mlxnb.sessions.template import ChatTemplate, Rendered
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Session:
         self._engine = engine
         self._busy = threading.Lock()
         self._key: str | None = None
-        self._results: dict[str, Message] = {}
+        self._results = Results()
         self._history = self._beginning()
 
     def _beginning(self) -> History:
@@ -151,14 +153,9 @@ class Session:
             The content has no JSON form.
         """
         pending = self._history.pending
-        if call_id not in pending:
-            there = ", ".join(pending) or "none"
-            raise UnknownToolCall(f"no call {call_id!r} is outstanding (outstanding: {there})")
-        self._results[call_id] = result_message(call_id, pending[call_id], content, is_error)
-        if not pending.keys() <= self._results.keys():
-            return None
-        results = [self._results[call] for call in pending]
-        return self._reply(results, Sampling(), "python").result()
+        self._results.add(pending, call_id, content, is_error)
+        results = self._results.messages(pending)
+        return None if results is None else self._reply(results, Sampling(), "python").result()
 
     def reply(self, text: str, source: Source = "python", **sampling: Any) -> Reply:
         """As ``send``, returning at once: the answer's events can be followed and cancelled."""
@@ -184,13 +181,7 @@ class Session:
     # --- what the engine asks -----------------------------------------------------------------
 
     def draft(self, new: list[Message], template: ChatTemplate, key: str) -> Draft:
-        """The next turn, for the model whose content is ``key``. Nothing is changed by it.
-
-        Raises
-        ------
-        TemplateFailed
-            The template refuses the conversation.
-        """
+        """The next turn, for the model whose content is ``key``; see `Draft.of`."""
         history = self._history
         if self._key not in (None, key):
             history = history.without_tokens()
@@ -198,13 +189,8 @@ class Session:
 
     def head(self, template: ChatTemplate, key: str) -> Rendered:
         """What every next prompt begins with: the tokens that two different ones share."""
-        texts = ("Alpha", "zulu")
-        said = [self._results_of(text) or [{"role": "user", "content": text}] for text in texts]
+        said = (anything(self._history, text) for text in ("Alpha", "zulu"))
         return common_head([self.draft(new, template, key) for new in said])
-
-    def _results_of(self, text: str) -> list[Message]:
-        """A result for each call that is outstanding."""
-        return [result_message(i, n, text, False) for i, n in self._history.pending.items()]
 
     def settle(self, draft: Draft, request: Request, turn: Turn) -> None:
         """Take an ended turn: a good one into the history, any other only as ``last``."""
@@ -212,7 +198,7 @@ class Session:
             self.last, self.last_used = turn, dt.datetime.now(dt.UTC)
             if turn.finish_reason not in ("cancelled", "error"):
                 self._history = draft.settled(request, turn, self.options.history == "exact")
-                self._key, self._results = draft.key, {}
+                self._key, self._results = draft.key, Results()
         except Exception:
             log.exception("turn %s was not taken into the history", turn.id)
         finally:
@@ -227,7 +213,7 @@ class Session:
         """
         other = self._engine.adopt(name, self.options, f"{self.name}-fork")
         other._history, other._key = self._history, self._key
-        other._results, other.forked_from = dict(self._results), self.name
+        other._results, other.forked_from = self._results.copy(), self.name
         return other
 
     def rewind(self, turns: int = 1) -> None:
@@ -259,6 +245,6 @@ class Session:
     def _set_back(self, earlier: Callable[[], History]) -> None:
         self._take()
         try:
-            self._history, self._results = earlier(), {}
+            self._history, self._results = earlier(), Results()
         finally:
             self._busy.release()
