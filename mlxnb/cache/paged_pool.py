@@ -50,14 +50,14 @@ class PagedPool(BlockPool):
     Attributes
     ----------
     allocate
-        Called for each slot that a sequence grows by; may raise. By default a free slot, or one
-        of a new slab.
+        Called for each slot that a sequence grows by; may raise. None: a free slot, or one of a
+        new slab.
     """
 
     def __init__(self, layers: Sequence[LayerShape], kernels: Kernels | None = None) -> None:
         super().__init__(layers)
         self.kernels: Kernels = kernels or best_kernels()
-        self.allocate: Callable[[], Slot] = self._take_or_grow
+        self.allocate: Callable[[], Slot] | None = None
         self.sequences: WeakSet[PagedSequence] = WeakSet()
         self.serials = itertools.count(1)
         self.dropped: deque[list[Slot]] = deque()
@@ -103,7 +103,10 @@ class PagedPool(BlockPool):
             for slot in self.dropped.popleft():
                 self.give_back(slot)
 
-    def _take_or_grow(self) -> Slot:
+    def slot(self) -> Slot:
+        """A slot for a sequence to grow into, held once."""
+        if self.allocate is not None:
+            return self.allocate()
         self.reap()
         if not self.free:
             self.grow()

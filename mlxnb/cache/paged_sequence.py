@@ -67,7 +67,7 @@ class PagedSequence:
         if self._tail_is_shared():
             self._copy_tail()
         while len(self.table) * BLOCK < length:
-            self.table.append(self.pool.allocate())
+            self.table.append(self.pool.slot())
             self.version += 1
         self.length = length
 
@@ -92,7 +92,7 @@ class PagedSequence:
         return self.length % BLOCK != 0 and self.pool.holders(self.table[-1]) > 1
 
     def _copy_tail(self) -> None:
-        shared, own = self.table[-1], self.pool.allocate()
+        shared, own = self.table[-1], self.pool.slot()
         self.pool.copy(shared, own)
         self.table[-1] = own
         self.version += 1

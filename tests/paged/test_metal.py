@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mlxnb.cache import paged_metal
 from mlxnb.cache.paged import PagedKVCache, Window, paged_caches
+from mlxnb.cache.paged_check import differences
 from mlxnb.cache.paged_kernels import MlxKernels
 from mlxnb.cache.paged_launch import Launch
 from mlxnb.cache.paged_metal import MetalKernels
@@ -52,23 +53,28 @@ def metal(case: Case, arguments: dict[str, Any], run: Any) -> mx.array:
     return paged_metal.attend(work, arguments["queries"], keys, values, layer, sinks, None, run)
 
 
-def launches(case: Case, dtype: mx.Dtype = mx.float32) -> list[Launch]:
-    """What a case launches, and nothing is run."""
-    found: list[Launch] = []
+class Notes(list[Launch]):
+    """Launches instead of running."""
 
-    def note(launch: Launch) -> list[mx.array]:
-        found.append(launch)
+    def run(self, launch: Launch) -> list[mx.array]:
+        self.append(launch)
         return [mx.zeros(shape, dtype) for shape, dtype in launch.outputs.values()]
 
-    metal(case, case.arrays(dtype), note)
-    return found
+
+def launches(case: Case, dtype: mx.Dtype = mx.float32) -> list[Launch]:
+    """What a case launches, and nothing is run."""
+    notes = Notes()
+    metal(case, case.arrays(dtype), notes.run)
+    return notes
 
 
 @pytest.fixture(scope="module")
 def shim() -> Shim:
-    shim = Shim()
+    shim, checked = Shim(), Notes()
+    list(differences(checked.run))
     cases = [(case, mx.float32) for case in [*EDGES, *MANY]] + HALVES
-    shim.prepare([launch for case, dtype in cases for launch in launches(case, dtype)])
+    # all at once: each compilation reads the standard library's headers
+    shim.prepare([*checked, *(launch for case in cases for launch in launches(*case))])
     return shim
 
 
@@ -177,6 +183,16 @@ def test_caches_decode_with_it(shim: Shim, mask: Window | None) -> None:
                 word = mask or (None if width == 1 else "causal")
                 outputs.append(batch[place].attend(queries, 0.125, word, sinks))
             assert mx.abs(outputs[0] - outputs[1]).max().item() < 1e-5
+
+
+def test_the_check_for_a_users_machine(shim: Shim) -> None:
+    for shape, difference in differences(shim.run):
+        assert difference < (1e-5 if shape.dtype == mx.float32 else 0.02), shape
+
+
+def test_the_check_sees_a_wrong_answer() -> None:
+    wrong = Notes().run  # zeros
+    assert all(difference > 0.02 for _, difference in differences(wrong))
 
 
 # --- what only Metal would notice ---------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 
 import mlx.core as mx
 import pytest
@@ -154,6 +155,15 @@ def test_a_forgotten_sequence_gives_its_slots_back(pool: PagedPool) -> None:
     assert pool.holders(fork.table[0]) == 1
     del fork
     assert taken(pool) == 0
+
+
+def test_a_pool_goes_when_nobody_has_it(kernels: MakeKernels) -> None:
+    pool = PagedPool([SHAPE, SHAPE], kernels())
+    sequence = PagedSequence(pool)
+    add(sequence, 1, 1.0)
+    gone = weakref.ref(pool)
+    del pool, sequence
+    assert gone() is None
 
 
 def test_deepcopy_shares_blocks_and_pool(pool: PagedPool) -> None:
