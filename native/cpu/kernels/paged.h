@@ -26,25 +26,6 @@ MLXNB_INLINE Stretch stretch_of(const Attention& a, const Blocks& blocks, const 
   return {block, first % blocks.size, last - first};
 }
 
-/// `rows` rows of a product with the panel's lanes, as `any_tile` makes a few.
-///
-/// Eight at a time where a row is one vector: six sums would wait for each other.
-template <bool across>
-MLXNB_INLINE void tiles(const Attention& a, int64_t rows, const float* x, const float* w,
-                        int64_t step, int64_t depth, float* out, bool more) {
-  for (int64_t r = 0; r < rows;) {
-    const float* from = w + r * (across ? 1 : step);
-    if (a.lanes == 8 && rows - r >= 8) {
-      tile<8, 1, across>(x, from, step, depth, out + r * 8, more);
-      r += 8;
-      continue;
-    }
-    const int64_t some = rows - r < strip ? rows - r : strip;
-    any_tile<across>(some, a.lanes / 8, x, from, step, depth, out + r * a.lanes, more);
-    r += some;
-  }
-}
-
 /// Keys or values of a stretch as floats, `dim` apart; halves are widened into the panel's memory.
 static const float* floats_in(const Attention& a, const Panel& p, const Blocks& blocks,
                               const void* const* table, const Stretch& s, int64_t dim) {
@@ -65,7 +46,7 @@ static void score_blocks(const Attention& a, const Panel& p, const Blocks& block
   for (int64_t t = begin; t < end;) {
     const Stretch s = stretch_of(a, blocks, blocks.keys, a.dim, t, end);
     const float* keys = floats_in(a, p, blocks, blocks.keys, s, a.dim);
-    tiles<false>(a, s.count, p.q, keys, a.dim, a.dim, p.scores + (t - begin) * a.lanes, false);
+    score(a, p, keys, a.dim, s.count, p.scores + (t - begin) * a.lanes);
     t += s.count;
   }
 }
@@ -75,8 +56,7 @@ static void add_values(const Attention& a, const Panel& p, const Blocks& blocks,
   for (int64_t t = begin; t < end;) {
     const Stretch s = stretch_of(a, blocks, blocks.values, a.value_dim, t, end);
     const float* values = floats_in(a, p, blocks, blocks.values, s, a.value_dim);
-    const float* weights = p.scores + (t - begin) * a.lanes;
-    tiles<true>(a, a.value_dim, weights, values, a.value_dim, s.count, p.out, true);
+    weigh(a, p, p.scores + (t - begin) * a.lanes, values, a.value_dim, s.count);
     t += s.count;
   }
 }

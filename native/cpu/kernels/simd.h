@@ -50,6 +50,19 @@ MLXNB_INLINE float sum(f8 v) {
   return b[0] + b[1];
 }
 
+/// The four vectors' sums, twice.
+MLXNB_INLINE f8 sums(const f8 (&v)[4]) {
+  f8 pair[2];
+  for (int i = 0; i < 2; ++i) {
+    const f8 a = v[2 * i], b = v[2 * i + 1];
+    pair[i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13) +
+              __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  const f8 four = __builtin_shufflevector(pair[0], pair[1], 0, 1, 8, 9, 4, 5, 12, 13) +
+                  __builtin_shufflevector(pair[0], pair[1], 2, 3, 10, 11, 6, 7, 14, 15);
+  return four + __builtin_shufflevector(four, four, 4, 5, 6, 7, 0, 1, 2, 3);
+}
+
 /// e^x with a relative error below 2e-7; 0 below -87.3, and never more than e^88.
 ///
 /// Cephes' expf: x = n ln 2 + r, a polynomial of degree 6 in r, times 2^n.
