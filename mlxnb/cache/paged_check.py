@@ -13,7 +13,8 @@ import numpy as np
 
 from mlxnb.cache.paged_attention import paged_attention
 from mlxnb.cache.paged_launch import Launch
-from mlxnb.cache.paged_metal import Run, Work, attend
+from mlxnb.cache.paged_metal import Run, attend
+from mlxnb.cache.paged_work import Work
 from mlxnb.cache.pool import BLOCK, SLAB
 
 

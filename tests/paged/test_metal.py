@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlxnb.cache import paged_metal
+from mlxnb.cache import paged_metal, paged_work
 from mlxnb.cache.paged import PagedKVCache, Window, paged_caches
 from mlxnb.cache.paged_check import differences
 from mlxnb.cache.paged_kernels import MlxKernels
@@ -19,6 +19,7 @@ from mlxnb.cache.paged_launch import Launch
 from mlxnb.cache.paged_metal import MetalKernels
 from mlxnb.cache.paged_pool import PagedPool, in_place
 from mlxnb.cache.paged_sequence import PagedSequence
+from mlxnb.cache.paged_work import Work
 from mlxnb.mlxlm import LayerShape
 from paged.cases import EDGES, Case, long_way
 from paged.shim import COMPILER, Shim
@@ -38,7 +39,7 @@ HALVES = [
 
 def metal(case: Case, arguments: dict[str, Any], run: Any) -> mx.array:
     keys = arguments["keys"]
-    work = paged_metal.Work(
+    work = Work(
         np.array(arguments["table"]),
         case.lengths,
         case.lengths,
@@ -121,7 +122,7 @@ def test_the_order_of_the_lanes_does_not_matter(shim: Shim) -> None:
 
 
 def test_more_slabs_than_a_kernel_takes(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paged_metal, "MAX_SLABS", 2)
+    monkeypatch.setattr(paged_work, "MAX_SLABS", 2)
     case = Case((700, 90), heads=1, sinks=True, layers=1, layer=0, seed=2)
     assert len(launches(case)) == 3  # two of attention, a merge
     agrees(shim, case)
@@ -139,7 +140,7 @@ def test_padding_is_not_read(shim: Shim) -> None:
     block = np.array(arguments["table"])[0, 1]
     for slabs in (arguments["keys"], arguments["values"]):
         slabs[block // 16][:, :, block % 16] = mx.nan
-    work = paged_metal.Work(
+    work = Work(
         np.array(arguments["table"]), (20, 40), (16, 40), 2, 2, 8, None, arguments["scale"], False
     )
     found = np.array(
