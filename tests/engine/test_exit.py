@@ -14,16 +14,17 @@ from pathlib import Path
 from models.tiny import byte_level, config_of, random_model, save_folder
 
 PROCESSES = 20
+TESTS = Path(__file__).parents[1]
 SCRIPT = """
 import sys, threading, time
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {root!r}]
 from pathlib import Path
 from engine.running import Engine, prompt_of
 from mlxnb.errors import EngineDied
 from mlxnb.models.source import ModelSource
 
 way, folder = sys.argv[1], Path(sys.argv[2])
-engine = Engine(budget=2**24, stuck_after=0.5 if way == "stuck" else 300.0)
+engine = Engine(budget=2**24)
 source = ModelSource("model", folder)
 
 def answer():
@@ -35,12 +36,12 @@ def die():
 first = answer()
 try:
     if way == "stuck":
+        engine.core.owner.stuck_after = 0.5
         engine.core.owner.call(lambda: time.sleep(2))
     elif way == "dies":
         engine.core.owner.call(die)
 except EngineDied:
     engine.core.check()
-engine.core.owner.stuck_after = 300.0
 assert answer() == first
 assert engine.core.restarts == (way in ("stuck", "dies"))
 if way == "closes":
@@ -55,7 +56,7 @@ def test_twenty_processes_exit_well(tmp_path: Path) -> None:
     config = config_of("llama", 400)
     save_folder(tmp_path / "model", config, byte_level("smollm"), random_model(config))
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[1])))
+    script.write_text(SCRIPT.format(tests=str(TESTS), root=str(TESTS.parent)))
     environment = {**os.environ, "MLXNB_CACHE": str(tmp_path / "cache")}
 
     def run(way: str) -> tuple[str, int, str]:

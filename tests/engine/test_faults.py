@@ -374,6 +374,29 @@ def test_a_cancelled_request_computes_no_further_token(engine: Engine) -> None:
     assert len(request.generated) <= 6
 
 
+def test_cancelled_right_after_it_joined(engine: Engine) -> None:
+    """Its last prompt token is in the batch, and no token of it was given out yet."""
+    watched = engine.models["tiny"]
+    first, second = engine.request(prompt_of(20), 60), engine.request(prompt_of(30, seed=2), 20)
+
+    def cancel(ids: list[list[int]]) -> None:
+        if second.live is not None and second.live.length == 29:
+            second.cancelled = second.cancelled or second.prompt[-1:] in ids
+
+    watched.before = cancel
+    engine.start(first)
+    until(lambda: len(first.generated) >= 2)
+    engine.start(second)
+    assert wait(second).finish_reason == "cancelled" and second.generated == []
+    assert wait(first).error is None
+    assert first.generated == engine.alone(first.prompt, 60)
+    again = engine.request([*second.prompt, 9], 4)
+    engine.run(again)
+    assert again.cached == 30
+    assert again.generated == engine.alone(again.prompt, 4)
+    engine.settled()
+
+
 def test_a_cancelled_row_gets_nothing_from_one_that_joins(engine: Engine) -> None:
     """The second one's prefill ends in the very step that sees the first one's cancel."""
     watched, seen = engine.models["tiny"], []

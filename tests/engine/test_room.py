@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
+from mlxnb import mlxlm
 from mlxnb.engine.request import Request
 from mlxnb.errors import BudgetExceeded
 from mlxnb.mlxlm import STEP
@@ -118,6 +121,35 @@ def test_the_newest_row_makes_way_and_comes_back(engine: Engine, step: int) -> N
     assert max(over) <= 0
     assert [request for request, _ in engine.ended] == requests
     assert requests[0].record.recomputed_tokens == 0
+
+
+def test_a_row_that_left_its_batch_has_what_is_reserved(engine: Engine, step: int) -> None:
+    long, short = engine.request(prompt_of(STEP - 40), 400), engine.request(prompt_of(60), 3)
+    sizes: list[tuple[int, int]] = []
+
+    def look(ids: list[list[int]]) -> None:
+        if short.done and long.live is not None and long.live.caches is not None:
+            sizes.append((mlxlm.nbytes(long.live.caches), long.live.reserved))
+
+    engine.models["tiny"].before = look
+    start_together(engine, [long, short])
+    assert_all_right(engine, [long, short])
+    assert long.record.batch_joins == 1
+    assert len(sizes) > 300 and all(real == reserved for real, reserved in sizes)
+
+
+def test_rows_that_left_a_batch_hold_none_of_it(engine: Engine) -> None:
+    def active() -> int:
+        gc.collect()
+        engine.core.owner.call(mx.clear_cache)
+        return int(mx.get_active_memory())
+
+    before = active()
+    requests = [engine.request(prompt_of(500, seed=n), 3 + 4 * n) for n in range(4)]
+    start_together(engine, requests)
+    assert_all_right(engine, requests)
+    assert max(engine.models["tiny"].widths) > 2
+    assert active() - before <= 1.05 * engine.core.store.nbytes
 
 
 def test_rows_that_do_not_fit_a_common_batch_run_beside_each_other(
