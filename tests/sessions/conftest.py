@@ -15,7 +15,7 @@ from mlxnb.sessions.local import LocalEngine
 MIB = 2**20
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where engines note what they tried out."""
     folder = tmp_path_factory.mktemp("cache")
