@@ -19,8 +19,20 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mlxnb bench", description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, rougher figures")
+    parser.add_argument("--model", metavar="NAME", help="also measure this model's token rates")
+    parser.add_argument(
+        "--vs", choices=["mlx-lm"], help="and the same with MLX's own operations, in turn"
+    )
     options = parser.parse_args(arguments)
+    if options.vs and not options.model:
+        parser.error("--vs compares a model's rates: name one with --model, such as demo")
     figures = run(quick=options.quick)
+    if options.model:
+        from mlxnb.bench import throughput
+
+        contexts, rounds = ([128], 1) if options.quick else ([128, 1000], 3)
+        versus = options.vs is not None
+        figures |= throughput.measure(options.model, contexts, rounds, versus)
     print("\n".join(f"{name:<58} {_shown(value)}" for name, value in figures.items()))
     if options.json is not None:
         options.json.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2))
