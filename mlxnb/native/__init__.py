@@ -9,6 +9,7 @@ from mlxnb.native.extension import available, reason, wanted
 from mlxnb.native.functions import (
     attention,
     linear,
+    log_softmax,
     quantized_embedding,
     quantized_matmul,
     rms_norm,
@@ -22,6 +23,7 @@ __all__ = [
     "attention",
     "available",
     "linear",
+    "log_softmax",
     "quantized_embedding",
     "quantized_matmul",
     "reason",

@@ -112,6 +112,14 @@ def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
         return mx.fast.rms_norm(x, weight, eps)
 
 
+def log_softmax(x: mx.array) -> mx.array:
+    """``x - log Σ eˣ`` over the last axis: logits ``(..., vocab)`` become log-probabilities."""
+    try:
+        return kernel("log_softmax")(x)
+    except (TypeError, ValueError):
+        return x - mx.logsumexp(x, axis=-1, keepdims=True)
+
+
 def rope(
     x: mx.array,
     frequencies: mx.array,

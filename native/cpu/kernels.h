@@ -131,6 +131,8 @@ struct Kernels {
   void (*attend_blocks)(const Attention&, const Blocks&, int64_t task, float* scratch);
 
   void (*norm)(const Norm&, int64_t row);
+  /// x - log Σ e^x of a row of `count` elements
+  void (*log_softmax)(Type, const void* x, void* out, int64_t count);
   void (*rope)(const Rope&, int64_t batch, int64_t position, float* scratch);
   /// silu(gate) * up, and a + b
   void (*gated)(Type, const void* gate, const void* up, void* out, int64_t begin, int64_t end);

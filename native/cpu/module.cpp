@@ -70,6 +70,7 @@ NB_MODULE(_native, m) {
       .def("take", &mlxnb::Arena::take, "arrays"_a)
       .def_static("room", &mlxnb::Arena::room, "array"_a);
   m.def("rms_norm", &mlxnb::rms_norm, "x"_a, "weight"_a.none(), "eps"_a);
+  m.def("log_softmax", &mlxnb::log_softmax, "x"_a);
   m.def("rope", &mlxnb::rope, "x"_a, "frequencies"_a, "offset"_a = 0, "adjacent"_a = false,
         "scale"_a = 1.0f);
   m.def("gated", &mlxnb::gated, "gate"_a, "up"_a);

@@ -40,6 +40,23 @@ def test_a_norm_leaves_an_input_that_is_still_needed() -> None:
     assert mx.array_equal(x, first)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (5,), (3, 1000), (2, 1, 4099)])
+def test_log_probabilities(dtype: Any, shape: tuple[int, ...]) -> None:
+    x = 5 * normal(*shape, dtype=dtype)
+    wide = x.astype(mx.float32)
+    expected = (wide - mx.logsumexp(wide, axis=-1, keepdims=True)).astype(dtype)
+    assert_near(kernel("log_softmax")(x), expected)
+
+
+def test_log_probabilities_of_views_and_masked_logits() -> None:
+    x = normal(2, 7, 100)[:, -1, ::2]
+    x = mx.where(mx.arange(50) % 3 == 0, -mx.inf, x)
+    found = kernel("log_softmax")(x)
+    assert mx.allclose(found, x - mx.logsumexp(x, axis=-1, keepdims=True), atol=1e-5)
+    assert mx.allclose(mx.exp(found).sum(-1), mx.ones(2))
+
+
 def rotated(
     x: mx.array, dims: int, base: float, offset: Any, traditional: bool = False
 ) -> mx.array:

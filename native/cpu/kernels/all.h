@@ -27,6 +27,7 @@ const Kernels table = {
     merge,
     attend_blocks,
     norm,
+    log_softmax,
     rope,
     gated,
     add,

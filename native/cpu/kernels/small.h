@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "simd.h"
 
@@ -23,6 +24,35 @@ static void norm(const Norm& n, int64_t row) {
       x *= load_some(n.weight_type, n.weight, k, left);
     }
     store_some(n.x.type, n.out, row * n.dim + k, x, left);
+  }
+}
+
+static void log_softmax(Type type, const void* x, void* out, int64_t count) {
+  const f8 low = splat(-std::numeric_limits<float>::infinity());
+  f8 top = low;
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    top = max(load(type, x, i), top);
+  }
+  float highest = low[0];
+  for (int lane = 0; lane < 8; ++lane) {
+    highest = top[lane] > highest ? top[lane] : highest;
+  }
+  for (; i < count; ++i) {
+    const float rest = load_one(type, x, i);
+    highest = rest > highest ? rest : highest;
+  }
+  f8 total = {};
+  for (i = 0; i + 8 <= count; i += 8) {
+    total += exp(load(type, x, i) - splat(highest));
+  }
+  float all = sum(total);
+  for (; i < count; ++i) {
+    all += std::exp(load_one(type, x, i) - highest);
+  }
+  const f8 shift = splat(highest + std::log(all));
+  for (i = 0; i < count; i += 8) {
+    store_some(type, out, i, load_some(type, x, i, count - i) - shift, count - i);
   }
 }
 

@@ -37,6 +37,30 @@ class RmsNorm : public SameShape {
   float eps_;
 };
 
+class LogSoftmax : public SameShape {
+ public:
+  using SameShape::SameShape;
+  const char* name() const override { return "MlxnbLogSoftmax"; }
+  bool is_equivalent(const mx::Primitive&) const override { return true; }
+
+  void eval_cpu(const std::vector<mx::array>& in, std::vector<mx::array>& outputs) override {
+    auto& out = outputs[0];
+    allocate(out);
+    const int64_t count = out.shape(-1);
+    if (out.size() == 0) {
+      return;
+    }
+    dispatch(stream(), [x = rows_of(in[0], stream()), to = out.data<char>(), count,
+                        rows = static_cast<int64_t>(out.size()) / count] {
+      const int64_t size = static_cast<int64_t>(size_of(x.type));
+      pool().run([&](int64_t row, float*) {
+        const char* from = static_cast<const char*>(x.data) + row * x.stride * size;
+        kernels().log_softmax(x.type, from, to + row * count * size, count);
+      }, rows, 0);
+    });
+  }
+};
+
 class Rotate : public SameShape {
  public:
   /// `offset` counts where there is no third input.
@@ -125,6 +149,13 @@ mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, f
   }
   return mx::array(x.shape(), dtype, std::make_shared<RmsNorm>(cpu_stream(), eps),
                    std::move(inputs));
+}
+
+mx::array log_softmax(const mx::array& x) {
+  if (x.ndim() == 0 || !is_floating(x.dtype())) {
+    refuse("x must be floating and have an axis");
+  }
+  return mx::array(x.shape(), x.dtype(), std::make_shared<LogSoftmax>(cpu_stream()), {x});
 }
 
 mx::array rope(const mx::array& x, const mx::array& frequencies,

@@ -10,6 +10,9 @@ namespace mlxnb {
 /// x / sqrt(mean(x²) + eps) * weight over the last axis, in x's type.
 mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps);
 
+/// x - log Σ e^x over the last axis, in x's type.
+mx::array log_softmax(const mx::array& x);
+
 /// Rotary positions for x (batch, heads, length, dim): `rotated` of dim elements turn by
 /// (offset + position) * scale * frequencies. Frequencies are float32 (rotated / 2); the offset is
 /// a number, or an array of one element or of one for each row of the batch.
