@@ -42,6 +42,7 @@ class Group:
         self._batch: mlxlm.Batch | None = None
         self._uids: dict[int, Request] = {}
         self._steps = 0
+        self._copied = False
 
     @property
     def batched(self) -> bool:
@@ -122,6 +123,7 @@ class Group:
 
     def _count_padded(self) -> None:
         """All rows are copied when one comes or goes."""
+        self._copied = True
         longest = max(map(_length, self._uids.values()), default=0)
         for row in self._uids.values():
             _count_copy(row, longest)
@@ -144,6 +146,9 @@ class Group:
         elif self._solo is not None:
             self._accept(self._solo.request, self._solo.step())
         self._steps += 1
+        if self._copied:  # what was there before is free, and of sizes that do not come again
+            self._copied = False
+            mx.clear_cache()
 
     def _step_batch(self, batch: mlxlm.Batch) -> None:
         try:
