@@ -144,8 +144,13 @@ def accounted(spy: Spy, records: list[TurnRecord]) -> dict[str, list[Fed]]:
         shares[furthest] = shares[furthest][:reach]
         left.subtract(shares[furthest])
     again = [record for record in records if record.recomputed_tokens]
+    known = Counter(spy.seen_as(fed) for record in again for fed in set(_tokens(record)))
     for record in again:
-        shares[record.turn_id] += _computed_again(spy, record, left)
+        mine = [fed for fed in _tokens(record) for _ in range(left[spy.seen_as(fed)])]
+        mine.sort(key=lambda fed: known[spy.seen_as(fed)])  # first what no other turn has
+        mine = mine[: record.recomputed_tokens]
+        left.subtract(map(spy.seen_as, mine))
+        shares[record.turn_id] += mine
     if spy.blind:  # without positions, nobody can say whose a part of a prefill is
         maybe = (spy.seen_as(fed) for r in records if _in_prefill(r) for fed in claimed(r))
         left -= left & Counter(maybe)
@@ -164,13 +169,9 @@ def _reach(share: list[Fed], left: Counter[Fed]) -> int:
     return next((n for n, fed in enumerate(share) if not left[fed]), len(share))
 
 
-def _computed_again(spy: Spy, record: TurnRecord, left: Counter[Fed]) -> list[Fed]:
-    """Takes a turn's recomputed tokens out of what is left."""
-    tokens = enumerate([*record.prompt, *record.output])
-    mine = [fed for fed in tokens for _ in range(left[spy.seen_as(fed)])]
-    mine = mine[: record.recomputed_tokens]
-    left.subtract(map(spy.seen_as, mine))
-    return mine
+def _tokens(record: TurnRecord) -> list[Fed]:
+    """All tokens of a turn, at their positions."""
+    return list(enumerate([*record.prompt, *record.output]))
 
 
 # --- parity -----------------------------------------------------------------------------------

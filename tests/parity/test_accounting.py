@@ -12,7 +12,7 @@ from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
 
 from .spy import Spy, accounted, watch
-from .world import held
+from .world import assert_settled, held
 
 FolderOf = Callable[[str], Path]
 SYSTEM = "You say what you see, in as few words as you can, and you never repeat yourself."
@@ -174,6 +174,24 @@ def test_who_leaves_a_batch_has_all_of_their_answer_cached(batching: Bench) -> N
         if turn.finish_reason == "length":
             again = session.send("go on", max_tokens=2)
             assert again.cached_tokens >= turn.prompt_tokens + turn.output_tokens - 1
+
+
+@pytest.mark.parametrize("who", [0, 1, 2])
+def test_a_cancel_at_any_step_of_a_batch_is_accounted_for(batching: Bench, who: int) -> None:
+    """Before, in and right after a join; as the first to leave and as the last."""
+    for step in range(1, 22):
+        sessions = [batching.session(cache_salt=f"{step}") for _ in range(3)]
+        with held(batching.engine):
+            replies = [
+                s.reply(f"{HELLO} {n}" * (n + 1), max_tokens=8) for n, s in enumerate(sessions)
+            ]
+        start = batching.spy.calls
+        batching.spy.on_call = lambda calls: (
+            replies[who].cancel() if calls == start + step else None  # noqa: B023
+        )
+        turns = [reply.outcome() for reply in replies]
+        batching.fed(*turns)
+        assert_settled(batching.engine)
 
 
 @pytest.mark.usefixtures("slow_chunks")

@@ -109,6 +109,13 @@ def test_a_seed_draws_the_same_alone_and_among_seven_others(
         assert [turn.tokens for turn in beside] == [turn.tokens for turn in alone]
 
 
+def test_each_token_is_drawn_anew(engine: LocalEngine, folder_of: FolderOf) -> None:
+    name = engine.load(folder_of("llama"), progress=False).name
+    options = {"temperature": 100.0, "max_tokens": 40, "seed": 3}
+    session = engine.session(name, logit_bias={t: -1e9 for t in (2, *range(300, 316))})
+    assert len(set(session.send("say it", **options).tokens)) > 30
+
+
 def test_samples_of_one_request_are_those_of_its_seeds_alone(
     engine: LocalEngine, folder_of: FolderOf
 ) -> None:

@@ -17,7 +17,7 @@ from mlxnb.sessions.session import Session
 
 from .families import Family
 from .spy import Spy, assert_same_tokens, cold, watch
-from .world import WORDS, held
+from .world import WORDS, assert_settled, held
 
 MIB = 2**20
 BUDGET = 64 * MIB
@@ -30,12 +30,18 @@ ROOMY = Family("llama", {"num_hidden_layers": 4, "head_dim": 64, "num_key_value_
 
 @dataclass
 class Day:
-    """What was seen. Memory is in bytes, after each turn; ``held`` is the most in any step."""
+    """What was seen, in bytes: ``memory`` after each turn, ``held`` and ``most`` in any step.
+
+    ``held`` is what the cache says it holds, ``really_held`` what its arrays are, ``most`` what
+    MLX has beyond the weights, free buffers included.
+    """
 
     turns: list[Turn] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     held: int = 0
     really_held: int = 0
+    most: int = 0
+    weights: int = 0
     cold: int = 0
 
 
@@ -78,6 +84,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
 def live_through(engine: LocalEngine, folder: Path) -> Day:
     name = engine.load(folder, progress=False).name
     spy, day, chance = watch(engine, name, keep_logits=False), Day(), random.Random(7)
+    day.weights = engine.core.owner.call(memory)
     spy.on_call = lambda calls: look(engine, day)
     sessions = [
         engine.session(name, system=f"{WORDS[n % 5]} {WORDS[n % 7]}") for n in range(CONVERSATIONS)
@@ -91,6 +98,7 @@ def live_through(engine: LocalEngine, folder: Path) -> Day:
         day.memory += [engine.core.owner.call(memory)] * len(turns)
         if chance.random() < CHECKED / TURNS:
             check(engine, spy, turns, day)
+    assert_settled(engine)
     return day
 
 
@@ -98,6 +106,7 @@ def look(engine: LocalEngine, day: Day) -> None:
     """In every step, on the engine's thread."""
     day.held = max(day.held, engine.core.store.nbytes)
     day.really_held = max(day.really_held, really_held(engine))
+    day.most = max(day.most, memory() - day.weights)
 
 
 def check(engine: LocalEngine, spy: Spy, turns: list[Turn], day: Day) -> None:
@@ -124,6 +133,11 @@ def test_the_budget_was_held_in_every_step(day: Day) -> None:
     """C17."""
     assert day.held <= BUDGET
     assert day.really_held <= BUDGET
+
+
+def test_little_came_on_top_of_the_budget(day: Day) -> None:
+    """What is being computed, and buffers that were just freed."""
+    assert day.most < 1.25 * BUDGET
 
 
 def test_answers_were_those_of_a_cold_run(day: Day) -> None:

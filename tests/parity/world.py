@@ -54,13 +54,14 @@ def held(engine: LocalEngine) -> Iterator[None]:
 
 
 def assert_settled(engine: LocalEngine) -> None:
-    """Between requests: nothing is in use, all adds up, and the budget is held."""
+    """Between requests: nothing is in use, all adds up, and the budget is held but for pins."""
     engine.core.owner.call(lambda: _assert_settled(engine.core.store))
 
 
 def _assert_settled(store: PrefixCache) -> None:
     assert store.faults == 0
-    assert store.nbytes <= store.budget
+    pinned = any(b.pinned for b in store.index) or any(live.pinned for live in store.lives())
+    assert pinned or store.nbytes <= store.budget
     for live in store.lives():
         assert not (live.running or live.pins or live.claimed), live.id
         assert live.caches is not None
@@ -97,6 +98,14 @@ class Talk(NamedTuple):
     reply: Reply
 
 
+class Computed(NamedTuple):
+    """Tokens whose KV was filed once, under a salt; ``sure``: nobody else can have computed it."""
+
+    salt: str
+    tokens: list[int]
+    sure: bool
+
+
 class World:
     """Sessions of one model, doing things at random.
 
@@ -121,7 +130,7 @@ class World:
         self.refused = 0
         self.widest = 0
         self.evicted = 0
-        self.computed: list[tuple[str, list[int]]] = []
+        self.computed: list[Computed] = []
 
     # --- what can happen ----------------------------------------------------------------------
 
@@ -188,6 +197,9 @@ class World:
                     party.begin(guest)
                 else:
                     party.at_random(lambda guest=guest: party.begin(guest))
+        for act in (self.rebudget, self.pin):
+            if self.random.random() < 0.2:
+                party.at_random(act)
         while party.talks:
             talks, party.talks = party.talks, []
             self.listen(talks)
@@ -222,7 +234,8 @@ class World:
 
     def warm(self) -> None:
         try:
-            turn = self.engine.warm(self.random.choice([self.text(), self.someone().session]))
+            what = self.random.choice([self.text(), self.someone().session])
+            turn = self.engine.warm(what, model=self.name)
         except RequestFailed as error:
             turn = error.turn
         assert isinstance(turn, Turn)
@@ -254,12 +267,13 @@ class World:
             self.look_at_reuse(record, alone=len(records) == 1)
         all_reuse = all(record.reuse_enabled for record in records)
         for record in records:
-            # of two that were cancelled in the same prefill, nobody can say who did what
-            if record.reuse_enabled and (record.output or all_reuse):
+            if record.reuse_enabled:
                 fresh = len(shares[record.turn_id]) - record.recomputed_tokens
                 end = record.usage.cached_tokens + fresh
                 tokens = [*record.prompt, *record.output][:end]
-                self.computed.append((record.salt, tokens))
+                # of two that were cancelled in the same prefill, nobody can say who did what
+                sure = bool(record.output) or all_reuse
+                self.computed.append(Computed(record.salt, tokens, sure))
         self.turns = []
 
     def look_at_reuse(self, record: TurnRecord, alone: bool) -> None:
@@ -269,10 +283,12 @@ class World:
             assert cached == 0
             return
         prompt = list(record.prompt)
-        earlier = (tokens for salt, tokens in self.computed if salt == record.salt)
-        there = max((_shared(prompt, tokens) for tokens in earlier), default=0)
+        earlier = [run for run in self.computed if run.salt == record.salt]
+        shared = [(_shared(prompt, run.tokens), run.sure) for run in earlier]
+        most = max((tokens for tokens, _ in shared), default=0)
+        assert not alone or cached <= min(most, len(prompt) - 1)
+        there = max((tokens for tokens, sure in shared if sure), default=0)
         best = min(there, len(prompt) - 1)
-        assert not alone or cached <= best
         if cached < best and record.finish_reason not in ("cancelled", "error"):
             assert not self.roomy, f"{record.turn_id}: {cached} cached, {best} were there"
             self.evicted += 1
@@ -280,6 +296,7 @@ class World:
     def replay(self, person: Person) -> None:
         """Everything said in a session again, without reuse: the very same answers."""
         self.unpin()
+        self.engine.core.budget = 2**30
         options = person.session.options
         again = self.engine.session(self.name, system=options.system, reuse=False)
         for (text, tokens), heard in zip(person.said, person.heard, strict=True):
