@@ -247,8 +247,9 @@ def test_sleeping_is_not_being_stuck(make: Make) -> None:
     assert owner.healthy
 
 
-def test_a_thread_that_was_given_up_runs_nothing_more(make: Make) -> None:
-    owner, free, ran = make(stuck_after=0.05), threading.Event(), []
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_thread_that_was_given_up_runs_nothing_more(make: Make, busy: bool) -> None:
+    owner, free, ran = make(lambda: busy, stuck_after=0.05), threading.Event(), []
     with pytest.raises(EngineDied):
         owner.call(lambda: free.wait(20))
     with pytest.raises(EngineDied):
