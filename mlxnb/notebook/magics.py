@@ -21,6 +21,7 @@ from mlxnb.errors import UnknownSession
 from mlxnb.notebook import commands, verbatim
 from mlxnb.notebook.completion import Completion
 from mlxnb.notebook.current import CurrentSession
+from mlxnb.notebook.first_cell import FirstCell, running_cell
 from mlxnb.notebook.mistakes import documented
 from mlxnb.notebook.session_magic import SessionMagic
 
@@ -241,14 +242,20 @@ def _count(number: int | None) -> str:
 
 
 def register(shell: InteractiveShell, engine: Callable[[], Engine]) -> None:
-    """Add the magics to a shell, in place of those of an earlier load.
+    """Add the magics to a shell, in place of those of an earlier load, whose session goes on.
 
     Parameters
     ----------
     engine
         Gives the engine that they work on.
     """
-    shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, MlxMagics)]
+    made = MlxMagics(shell, engine)
+    earlier_ones = [c for c in shell.configurables if isinstance(c, MlxMagics) and c is not made]
+    for earlier in earlier_ones:
+        made.current.name = earlier.current.name
+        shell.configurables.remove(earlier)
+    if not verbatim.installed(shell):
+        FirstCell(shell, running_cell(shell)).install()
     verbatim.install(shell)
     Completion(engine).install(shell)
-    shell.register_magics(MlxMagics(shell, engine))
+    shell.register_magics(made)

@@ -87,6 +87,11 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     return re.sub(rf"\{{({names})\}}", lambda found: values[found[1]], text)
 
 
+def installed(shell: InteractiveShell) -> bool:
+    """Whether a shell leaves prompts alone."""
+    return chat_cell in shell.input_transformers_cleanup
+
+
 def install(shell: InteractiveShell) -> None:
     """Make a shell leave prompts alone; harmless when done twice."""
     manager = shell.input_transformer_manager
