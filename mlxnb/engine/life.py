@@ -19,7 +19,7 @@ from mlxnb.engine.lane import Lane
 from mlxnb.engine.owner import Owner
 from mlxnb.engine.probe import examine
 from mlxnb.engine.runtime import Runtime
-from mlxnb.errors import EngineDied, MlxnbError, ModelBroken, ModelUnloaded
+from mlxnb.errors import MlxnbError, ModelBroken, ModelUnloaded
 from mlxnb.models.cachedir import cache_dir
 from mlxnb.models.load import LoadedModel, build
 from mlxnb.models.source import ModelSource
@@ -67,11 +67,9 @@ class Life:
         """Read a model and take it in; other models' requests go on between its layers."""
 
         def between(done: int, total: int) -> None:
-            if self.owner.stopping:
-                raise EngineDied("the engine was given up while this model was loaded")
+            progress(done, total)  # raises if nobody waits for it any more
             self.owner.beat()
             self.step()
-            progress(done, total)
 
         loaded = build(source, between)
         return self.install(source.name, loaded, note=cache_dir() / "probes")

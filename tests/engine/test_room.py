@@ -111,16 +111,27 @@ def test_promises_of_another_model_s_requests_give_way_too(engine: Engine, step:
     assert wait(second).error is None
 
 
-def test_the_newest_row_makes_way_and_comes_back(engine: Engine, step: int) -> None:
+def test_the_newest_row_makes_way_and_comes_back(
+    engine: Engine, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both answers outgrow what the budget holds together."""
+    monkeypatch.setattr("mlxnb.engine.runtime.LARGEST", 64)
     engine.core.budget = 5 * step
     over = held_at_every_step(engine)
     requests = [engine.request(prompt_of(STEP - 60, seed=n), 400, owner=f"s{n}") for n in range(2)]
     start_together(engine, requests)
-    assert_all_right(engine, requests)
+    for request in requests:
+        assert wait(request).error is None
+    fed = engine.models["tiny"].fed
+    for request in requests:
+        assert request.generated == engine.alone(request.prompt, 400)
+    engine.settled()
     assert max(over) <= 0
     assert [request for request, _ in engine.ended] == requests
-    assert requests[0].record.recomputed_tokens == 0
+    assert requests[0].record.recomputed_tokens == 0 < requests[1].record.recomputed_tokens
+    records = [request.record for request in requests]
+    computed = sum(r.decode_inputs + r.recomputed_tokens for r in records)
+    assert fed == sum(len(request.prompt) for request in requests) + computed
 
 
 def test_a_row_that_left_its_batch_has_what_is_reserved(engine: Engine, step: int) -> None:
