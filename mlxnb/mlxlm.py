@@ -13,7 +13,7 @@ import importlib
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -172,8 +172,7 @@ def token_buffer(tokens: list[int]) -> Any:
 # --- several sequences ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RowStep:
+class RowStep(NamedTuple):
     """One row's part of a batch step: its token, which is in its caches by now.
 
     ``logprobs`` is ``(vocab,)``, the distribution that the token was drawn from.

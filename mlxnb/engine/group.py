@@ -230,8 +230,8 @@ class Group:
 
 
 def _length(request: Request) -> int:
-    assert request.live is not None
-    return request.live.length
+    live = request.live
+    return 0 if live is None else live.length
 
 
 def _batch_capacity(rows: list[Request]) -> int:

@@ -90,15 +90,20 @@ class Request:
         assert self.live is not None
         start = self.live.length
         end = start + len(tokens)
-        self.live.tokens.extend(pack(tokens))
-        self.record.recomputed_tokens += max(0, min(self.reached, end) - start)
-        self.reached = max(self.reached, end)
+        self.live.tokens += pack(tokens)
+        if start < self.reached:
+            self.record.recomputed_tokens += min(self.reached, end) - start
+        if end > self.reached:
+            self.reached = end
 
     def catch_up(self) -> None:
         """Note that all tokens there are have their KV (a batch feeds a token as it gives it)."""
         assert self.live is not None
-        length, prompt = self.live.length, len(self.prompt)
-        self.fed(self.prompt[length:] + self.generated[max(0, length - prompt) :])
+        output = self.live.length - len(self.prompt)
+        if output < 0:
+            self.fed(self.prompt[output:])
+            output = 0
+        self.fed(self.generated[output:])
 
     def fail(self, error: Exception) -> None:
         """End this request with an error at the next occasion."""

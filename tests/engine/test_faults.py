@@ -194,8 +194,11 @@ def test_an_error_in_decode_ends_the_request(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 4])
-def test_rows_of_a_failed_batch_are_computed_again(engine: Engine, after: int) -> None:
+def test_rows_of_a_failed_batch_are_computed_again(
+    engine: Engine, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is filed from it, nobody gets a token twice, and what was shown stays."""
+    monkeypatch.setattr("mlxnb.engine.runtime.LARGEST", 8)
     watched, filed = engine.models["tiny"], []
     requests = [engine.request(prompt_of(20 + 5 * n, seed=n), 12, owner=f"s{n}") for n in range(3)]
 
@@ -213,8 +216,13 @@ def test_rows_of_a_failed_batch_are_computed_again(engine: Engine, after: int) -
 
     engine.core.store.retire = note  # type: ignore[method-assign]
     start_together(engine, requests)
+    assert [wait(request).error for request in requests] == [None] * 3
+    counted = [
+        len(r.prompt) + r.record.decode_inputs + r.record.recomputed_tokens for r in requests
+    ]
+    # the newest row's last prompt token was fed, and nothing had come of it yet
+    assert watched.fed == sum(counted) + (after == 0)
     for request in requests:
-        assert wait(request).error is None
         assert request.generated == engine.alone(request.prompt, 12)
         assert request.machine.text == "".join(map(chr, request.generated))
         assert (request.setbacks, request.cached) == (1, 0)
