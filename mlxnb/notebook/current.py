@@ -36,12 +36,18 @@ class CurrentSession:
         Raises
         ------
         UnknownSession
-            There is none yet.
+            There is none.
         """
         found = self._find()
         if found is None:
-            raise UnknownSession("there is no session yet; %mlx_chat or %mlx_session new makes one")
+            raise UnknownSession(self._none())
         return found
+
+    def _none(self) -> str:
+        names = ", ".join(self._engine().sessions()["name"])
+        if names:
+            return f"no session is the current one; %mlx_session use NAME takes one of: {names}"
+        return "there is no session yet; %mlx_chat or %mlx_session new makes one"
 
     def _find(self) -> Session | None:
         if self.name is None:

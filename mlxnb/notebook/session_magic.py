@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from mlxnb.notebook.plain import plain
 
 if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.messages import Message
     from mlxnb.sessions.session import Session
 
 
@@ -85,8 +87,16 @@ class SessionMagic:
     def _show(self, given: SimpleNamespace) -> tuple[str, Session]:
         session = self._named(given.name)
         lines = [f"{session.name}: {_turns(session)}, on {session.model}"]
-        lines += [f"{m['role']}: {m.get('content') or ''}" for m in session.history]
+        lines += [line for message in session.history for line in _said(message)]
         return plain("\n".join(lines)), session
+
+
+def _said(message: Message) -> Iterator[str]:
+    """A message as lines: what it says, and the tools that it calls."""
+    yield f"{message['role']}: {message.get('content') or ''}"
+    for call in message.get("tool_calls", ()):
+        arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+        yield f"call {call['id']}: {call['function']['name']} {arguments}"
 
 
 def _turns(session: Session) -> str:

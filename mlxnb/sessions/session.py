@@ -228,7 +228,7 @@ class Session:
         """
         if isinstance(turns, bool) or not isinstance(turns, int) or not 0 < turns <= self.turns:
             raise InvalidOption(
-                f"the session has {self.turns} turns; {turns!r} cannot be taken back"
+                f"turns of the session {self.name!r}: {self.turns}; {turns!r} cannot be taken back"
             )
         self._set_back(lambda: self._history.rewound(turns))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from scripted import load_scripted, scripted_folder
 
 from mlxnb.errors import RequestFailed
 from mlxnb.models.info import ModelInfo
@@ -182,6 +183,11 @@ def test_rm_removes_a_session(cells: Cells, engine: LocalEngine) -> None:
     assert "no session 'a'" in cells.run("%mlx_session rm a").mistake
 
 
+def test_without_a_current_session_those_that_are_there_are_named(cells: Cells) -> None:
+    cells.ok("%mlx_session new a\n%mlx_session new b\n%mlx_session rm b")
+    assert cells.run("%mlx_session").mistake.endswith("%mlx_session use NAME takes one of: a")
+
+
 @pytest.mark.parametrize("line", ["", "show", "show a"])
 def test_show_prints_what_was_said(cells: Cells, line: str) -> None:
     cells.ok("%mlx_session new a --system 'Be brief.'\n%mlx_chat -o turn one")
@@ -189,6 +195,24 @@ def test_show_prints_what_was_said(cells: Cells, line: str) -> None:
     assert lines[0].startswith("a: 1 turn, on ")
     assert lines[1:3] == ["system: Be brief.", "user: one"]
     assert lines[3].startswith("assistant: ")
+
+
+def test_show_names_the_tools_that_were_called(
+    cells: Cells, engine: LocalEngine, tmp_path: Path
+) -> None:
+    answer = 'So:<tool_call>\n{"name": "add", "arguments": {"a": "é"}}\n</tool_call>'
+    model = load_scripted(engine, scripted_folder(tmp_path / "calls", [answer, "Two."]))
+    session = engine.session(model, name="calls", tools=[{"function": {"name": "add"}}])
+    (call,) = session.send("1 + 1?").tool_calls
+    session.send_tool_result(call.id, 2)
+    shown = cells.ok("%mlx_session show calls").stdout.split("\n")
+    engine.unload(model)
+    assert shown[2:6] == [
+        "assistant: So:",
+        f'call {call.id}: add {{"a": "é"}}',
+        "tool: 2",
+        "assistant: Two.",
+    ]
 
 
 def test_a_verb_is_needed_that_there_is(cells: Cells) -> None:
