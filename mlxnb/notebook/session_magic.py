@@ -54,7 +54,7 @@ class SessionMagic:
             options["history"] = given.history
         if given.salt:
             options["cache_salt"] = given.salt
-        system = self._fill(given.system, given.var) if given.system else None
+        system = self._fill(given.system, given.var) if given.system is not None else None
         engine = self._engine()
         session = self._current.use(engine.session(given.model, system, given.name, **options))
         return f"{session.name}: {_turns(session)}, on {session.model}", session

@@ -175,6 +175,11 @@ def test_reset_keeps_the_system_text(cells: Cells, engine: LocalEngine) -> None:
     assert engine.find_session("a").history == [{"role": "system", "content": "Be brief."}]
 
 
+def test_an_empty_system_text_is_one(cells: Cells, engine: LocalEngine) -> None:
+    cells.ok('%mlx_session new a --system ""')
+    assert engine.find_session("a").history == [{"role": "system", "content": ""}]
+
+
 def test_rm_removes_a_session(cells: Cells, engine: LocalEngine) -> None:
     cells.ok("%mlx_session new a")
     assert cells.ok("%mlx_session rm a").stdout == "a: removed\n"
