@@ -11,6 +11,7 @@ import pytest
 from mlxnb.engine.runtime import Rate
 from mlxnb.sessions.local import LocalEngine
 
+from .bench import Bench
 from .families import FAMILIES
 
 MIB = 2**20
@@ -50,3 +51,24 @@ def random_chunks(monkeypatch: pytest.MonkeyPatch) -> random.Random:
     sizes = random.Random(0)
     monkeypatch.setattr(Rate, "chunk", property(lambda rate: sizes.choice((1, 3, 8, 17, 40, 200))))
     return sizes
+
+
+@pytest.fixture(params=["llama", "qwen3", "gemma2"])
+def bench(
+    request: pytest.FixtureRequest, engine: LocalEngine, folder_of: Callable[[str], Path]
+) -> Bench:
+    """Gemma 2 cannot be batched: what holds for one request at a time holds for it too."""
+    return Bench(engine, folder_of(request.param))
+
+
+@pytest.fixture
+def batching(engine: LocalEngine, folder_of: Callable[[str], Path]) -> Bench:
+    return Bench(engine, folder_of("llama"))
+
+
+@pytest.fixture
+def slow_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Prefill eight tokens at a time."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Rate, "chunk", property(lambda rate: 8))
+        yield

@@ -12,8 +12,9 @@ import pytest
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 
+from .settled import assert_settled, held
 from .spy import assert_parity, watch
-from .world import WORDS, assert_settled, held
+from .world import WORDS
 
 FolderOf = Callable[[str], Path]
 SYSTEM = "You say what you see, in as few words as you can, and you never repeat yourself."

@@ -14,7 +14,7 @@ from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
 
-from .world import held
+from .settled import held
 
 FIRST, SECOND, OTHER = "Name a big city.", "And a small one?", "And a river?"
 TOKENS = 12

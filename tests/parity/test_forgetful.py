@@ -11,8 +11,9 @@ import pytest
 from mlxnb.sessions.local import LocalEngine
 
 from .families import FORGETFUL, Family
+from .settled import assert_settled, held
 from .spy import Spy, assert_parity, watch
-from .world import WORDS, World, assert_settled, held
+from .world import WORDS, World
 
 FolderOf = Callable[[str], Path]
 every_family = pytest.mark.parametrize("family", FORGETFUL, ids=lambda family: family.name)

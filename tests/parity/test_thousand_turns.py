@@ -16,8 +16,9 @@ from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
 
 from .families import Family
+from .settled import assert_settled, held
 from .spy import Spy, assert_same_tokens, cold, watch
-from .world import WORDS, assert_settled, held
+from .world import WORDS
 
 MIB = 2**20
 BUDGET = 64 * MIB

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from mlxnb import mlxlm
-from mlxnb.cache.pool import SLAB
-from mlxnb.cache.store import PrefixCache
 from mlxnb.errors import RequestFailed
 from mlxnb.records.turn import Turn, TurnRecord
 from mlxnb.sessions.local import LocalEngine
-from mlxnb.sessions.reply import Reply
-from mlxnb.sessions.session import Session
 
+from .party import Party, Person, Talk
+from .settled import assert_settled, held
 from .spy import assert_parity, watch
 
 WORDS = [
@@ -32,70 +25,6 @@ WORDS = [
     "naïve 漢",
     "it's",
 ]
-
-
-@contextmanager
-def held(engine: LocalEngine) -> Iterator[None]:
-    """Nothing is computed inside of the block: what is sent there begins together after it."""
-    going, free = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        going.set()
-        assert free.wait(60)
-
-    holder = threading.Thread(target=lambda: engine.core.owner.call(wait))
-    holder.start()
-    going.wait()
-    try:
-        yield
-    finally:
-        free.set()
-        holder.join()
-
-
-def assert_settled(engine: LocalEngine) -> None:
-    """Between requests: nothing is in use, all adds up, and the budget is held but for pins."""
-    engine.core.owner.call(lambda: _assert_settled(engine.core.store))
-
-
-def _assert_settled(store: PrefixCache) -> None:
-    assert store.faults == 0
-    pinned = any(b.pinned for b in store.index) or any(live.pinned for live in store.lives())
-    assert pinned or store.nbytes <= store.budget
-    for live in store.lives():
-        assert not (live.running or live.pins or live.claimed), live.id
-        assert live.caches is not None
-        assert mlxlm.lengths(live.caches) == {live.length}
-        assert live.reserved == mlxlm.nbytes(live.caches)
-    for space in store.spaces():
-        blocks = space.blocks
-        assert len(blocks) + space.pool.free == space.pool.slabs * SLAB
-        for slot, block in blocks.items():
-            assert block.slot == slot and not block.refs and not block.dropped
-            assert store.index.get(block.id) is block
-            assert block.parent is not None and block.parent.children[block.tokens] is block
-    assert len(store.index) == sum(len(space.blocks) for space in store.spaces())
-
-
-@dataclass
-class Person:
-    """A session, and what was said in it: texts with the tokens allowed for their answers."""
-
-    session: Session
-    said: list[tuple[str, int]] = field(default_factory=list)
-    heard: list[list[int]] = field(default_factory=list)
-
-    def fork(self) -> Person:
-        return Person(self.session.fork(), list(self.said), list(self.heard))
-
-
-class Talk(NamedTuple):
-    """Something said, and the answer on its way."""
-
-    person: Person
-    text: str
-    tokens: int
-    reply: Reply
 
 
 class Computed(NamedTuple):
@@ -310,35 +239,3 @@ def _shared(a: list[int], b: list[int]) -> int:
     """Tokens that both begin with."""
     pairs = zip(a, b, strict=False)
     return next((n for n, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
-
-
-class Party:
-    """Requests that run together. What comes later comes before a certain call of the model."""
-
-    def __init__(self, world: World) -> None:
-        self.talks: list[Talk] = []
-        self._world = world
-        self._later: dict[int, list[Callable[[], None]]] = {}
-
-    def at_random(self, act: Callable[[], None]) -> None:
-        when = self._world.spy.calls + self._world.random.randint(1, 20)
-        self._later.setdefault(when, []).append(act)
-
-    def on_call(self, calls: int) -> None:
-        for when in [w for w in self._later if w <= calls]:
-            for act in self._later.pop(when):
-                act()
-
-    def begin(self, person: Person) -> None:
-        """Somebody speaks; now and then a fork says the very same, or it is cancelled later."""
-        world = self._world
-        text, tokens = world.text(), world.some_tokens()
-        speakers = [person]
-        if world.random.random() < 0.3:
-            speakers.append(person.fork())
-            world.people.append(speakers[-1])
-        for speaker in speakers:
-            talk = world.begin(speaker, text, tokens)
-            self.talks.append(talk)
-            if world.random.random() < 0.3:
-                self.at_random(talk.reply.cancel)
