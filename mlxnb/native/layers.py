@@ -44,6 +44,13 @@ def _rope(layer: Any, x: mx.array, offset: int | mx.array = 0) -> mx.array:
     return rope(x, frequencies, offset, traditional=layer.traditional, scale=layer.scale)
 
 
+def _scaled_rope(layer: Any, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+    if "_inverse" not in layer:  # evaluated once, and no parameter for its name
+        layer["_inverse"] = 1 / layer["_freqs"]
+        mx.eval(layer["_inverse"])
+    return rope(x, layer["_inverse"], offset, traditional=layer.traditional)
+
+
 @functools.lru_cache(maxsize=64)
 def _frequencies(dims: int, base: float) -> mx.array:
     """MLX's own arithmetic, so that angles agree to the bit: ``(dims / 2,)``, evaluated."""
@@ -58,7 +65,7 @@ def _over(base: Any, **methods: Any) -> type[Any]:
     return type(base.__name__, (base,), {"__module__": __name__, **methods})
 
 
-OURS: dict[type[Any], type[Any]] = {
+_OURS: dict[type[Any], type[Any]] = {
     _nn.QuantizedLinear: _over(_nn.QuantizedLinear, __call__=_quantized_linear),
     _nn.Linear: _over(_nn.Linear, __call__=_linear),
     _nn.QuantizedEmbedding: _over(
@@ -68,4 +75,17 @@ OURS: dict[type[Any], type[Any]] = {
     _nn.RMSNorm: _over(_nn.RMSNorm, __call__=_rms_norm),
     _nn.RoPE: _over(_nn.RoPE, __call__=_rope),
 }
-"""Our class for each of MLX's."""
+# mlx-lm's own rotations that differ in their frequencies alone
+_SCALED = {"Llama3RoPE", "ProportionalRoPE"}
+
+
+def over(kind: type[Any]) -> type[Any] | None:
+    """Our class for a layer's; None where there is none."""
+    if kind.__module__ == "mlx_lm.models.rope_utils" and kind.__name__ in _SCALED:
+        return _OURS.setdefault(kind, _over(kind, __call__=_scaled_rope))
+    return _OURS.get(kind)
+
+
+def is_ours(layer: Any) -> bool:
+    """Whether a layer has a class of ours."""
+    return type(layer).__module__ == __name__

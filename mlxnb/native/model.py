@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from mlxnb.native.extension import available
 from mlxnb.native.functions import Mask, attention, swiglu
-from mlxnb.native.layers import OURS
+from mlxnb.native.layers import is_ours, over
 from mlxnb.native.memory import gather
 
 
@@ -29,15 +29,14 @@ def accelerate(model: Any) -> int:
     if not available():
         return 0
     for module in model.modules():
-        layer = OURS.get(type(module))
+        layer = over(type(module))
         if layer is not None and getattr(module, "mode", "affine") == "affine":
             module.__class__ = layer
     for name in {type(module).__module__ for module in model.modules()}:
         if name.startswith("mlx_lm.models."):
             _rebind(sys.modules[name])
     gather(model)
-    ours = set(OURS.values())
-    return sum(type(module) in ours for module in model.modules())
+    return sum(map(is_ours, model.modules()))
 
 
 def _rebind(module: Any) -> None:

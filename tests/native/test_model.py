@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.cache import BatchKVCache, make_prompt_cache
 
 from mlxnb import native
-from mlxnb.native.layers import OURS
+from mlxnb.native.layers import is_ours
 from tests.models.tiny import config_of, random_model
 from tests.native.parity import distance, needs_kernels
 
@@ -46,6 +46,23 @@ def test_logits(architecture: str, bits: int | None, tied: bool) -> None:
     mx.eval(before)
     assert native.accelerate(model) > 0
     assert distance(run(model, cuts), before) < NEAR
+
+
+@needs_kernels
+def test_logits_with_scaled_positions() -> None:
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    model = tiny("llama", rope_scaling=scaling)
+    before = run(model, [30])
+    mx.eval(before)
+    native.accelerate(model)
+    assert is_ours(model.layers[0].self_attn.rope)
+    assert distance(run(model, [30]), before) < NEAR
 
 
 @needs_kernels
@@ -100,7 +117,7 @@ def test_nothing_changes_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> N
     before = run(model, [30])
     mx.eval(before)
     assert native.accelerate(model) == 0
-    assert not {type(m) for m in model.modules()} & set(OURS.values())
+    assert not any(map(is_ours, model.modules()))
     assert mx.array_equal(run(model, [30]), before)
 
 
