@@ -76,7 +76,7 @@ def test_pieces_joined_are_the_text_wherever_it_is_cut(bare: Engine, tokenizer: 
     text = "漢字かな😀é"
     count = len(tokenizer.encode(text))
     assert count > len(text)
-    say(bare, tokenizer, text)
+    wait(say(bare, tokenizer, text))
     for length in range(2, count + 1):
         more = {"detokenizer": BPEStreamingDetokenizer(tokenizer)}
         request = bare.start(bare.request([1], length, **more))
