@@ -7,6 +7,7 @@ any thread.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 
@@ -45,6 +46,7 @@ class Core:
     ) -> None:
         self.restarts = 0
         self.closed = False
+        self._process = os.getpid()
         self._on_end = on_end
         self._budget = budget
         self._stuck_after = stuck_after
@@ -197,7 +199,18 @@ class Core:
         return self._life
 
     def check(self) -> None:
-        """Start anew if the thread died or is stuck: what waits fails, models load on next use."""
+        """Start anew if the thread died or is stuck: what waits fails, models load on next use.
+
+        Raises
+        ------
+        EngineDied
+            This process was forked from the engine's: MLX's threads are not in it.
+        """
+        if os.getpid() != self._process:
+            raise EngineDied(
+                "this process was forked from the one that runs the engine, and MLX does not live "
+                "through a fork: start it with multiprocessing's spawn method instead"
+            )
         with self._lock:
             if self.closed or self.owner.healthy:
                 return

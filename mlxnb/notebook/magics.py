@@ -174,9 +174,9 @@ class MlxMagics(Magics):
         given = commands.WARM.parse(line)
         engine = self.engine()
         try:
-            turn = engine.warm(engine.find_session(given.what))
+            turn = engine.warm(engine.find_session(given.what), source="magic")
         except UnknownSession:
-            turn = engine.warm(_text_of(Path(given.what)), given.model or self.model)
+            turn = engine.warm(_text_of(Path(given.what)), given.model or self.model, "magic")
         self._store(given.output, turn)
         print(f"warm: {turn.prompt_tokens:,} tokens, {turn.cached_tokens:,} were cached")
 

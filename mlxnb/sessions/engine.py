@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from mlxnb.models.info import ModelInfo
     from mlxnb.records.explain import Explanation
-    from mlxnb.records.turn import Turn
+    from mlxnb.records.turn import Source, Turn
     from mlxnb.sessions.session import Session
 
 Progress = Callable[[int, int], None]
@@ -138,7 +138,9 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def warm(self, what: str | Session, model: str | None = None) -> Turn:
+    def warm(
+        self, what: str | Session, model: str | None = None, source: Source = "python"
+    ) -> Turn:
         """Compute the KV of a system text, or of a session's history, ahead of use.
 
         Raises

@@ -171,21 +171,23 @@ class LocalEngine(Engine):
         runtime = self.core.runtime(session.model)
         return runtime, self._template(runtime, session.options.thinking)
 
-    def warm(self, what: str | Session, model: str | None = None) -> Turn:
+    def warm(
+        self, what: str | Session, model: str | None = None, source: Source = "python"
+    ) -> Turn:
         """See `Engine.warm`."""
         if isinstance(what, Session):
-            return self._warm(what)
+            return self._warm(what, source)
         session = self.adopt(None, Wanted.of(what, None, {}).options(self._model(model)), "warm")
         try:
-            return self._warm(session)
+            return self._warm(session, source)
         finally:
             self.remove_session(session.name)
 
-    def _warm(self, session: Session) -> Turn:
+    def _warm(self, session: Session, source: Source) -> Turn:
         arrived = time.perf_counter()
         runtime, template = self._ready(session)
         head = session.head(template, runtime.key)
-        return self._turns.warm(runtime, session, head, "python", arrived).result()
+        return self._turns.warm(runtime, session, head, source, arrived).result()
 
     # --- looking ------------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class LocalEngine(Engine):
         if turn is None:
             record = self.ledger.last()
         else:
-            record = self.ledger[turn.id if isinstance(turn, Turn) else turn]
+            record = self.ledger[turn.id if isinstance(turn, Turn) else str(turn)]
         decode = views.decoder(self.core, record.fingerprint)
         show = show_text and record.source in ("magic", "widget", "python")
         return explain(record, self.ledger.before(record.turn_id), decode, show_text=show)

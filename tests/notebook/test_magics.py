@@ -270,6 +270,7 @@ def test_warm_computes_a_session_s_history(cells: Cells, engine: LocalEngine) ->
     cells.ok("%mlx_session new a --system 'A text of some length, never seen before.'")
     cells.ok("%mlx_warm a -o warm\n%mlx_chat -o turn Hello")
     assert cells["turn"].cached_tokens >= cells["warm"].prompt_tokens - 1 > 30
+    assert list(engine.turns()["source"])[-2:] == ["magic", "magic"]
 
 
 def test_warm_without_session_and_file_is_one_line(cells: Cells) -> None:

@@ -25,6 +25,7 @@ from mlxnb.errors import (
     SessionExists,
     UnknownBlock,
     UnknownSession,
+    UnknownTurn,
 )
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.local import LocalEngine
@@ -434,3 +435,30 @@ other = engine.session(max_tokens=400).reply("hi")
 def test_local_engine_is_an_engine(engine: LocalEngine) -> None:
     assert isinstance(engine, Engine)
     assert issubclass(EngineClosed, MlxnbError)
+
+
+FORKED = """
+import os, sys
+import mlxnb
+engine = mlxnb.engine()
+child = os.fork()
+if child == 0:
+    try:
+        mlxnb.engine().turns()
+        engine.core.check()
+    except mlxnb.errors.EngineDied as error:
+        os._exit(7 if "spawn" in str(error) else 8)
+    os._exit(9)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_is_told_to_spawn() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert told.stdout.strip() == "7", told.stderr
+
+
+def test_a_turn_that_is_no_id_is_unknown(engine: LocalEngine) -> None:
+    with pytest.raises(UnknownTurn):
+        engine.explain(99)  # type: ignore[arg-type]
