@@ -187,7 +187,7 @@ def test_only_turns_that_are_there_are_taken_back(
     session = engine.session(tiny, max_tokens=2)
     session.send("one")
     session.send("two")
-    with pytest.raises(ValueError, match="2; .* cannot be taken back"):
+    with pytest.raises(ValueError, match=r"2; .* cannot be taken back"):
         session.rewind(turns)
     assert session.turns == 2
 
