@@ -6,6 +6,7 @@ licence's text is copied beside them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -142,12 +143,12 @@ def _run(command: list[str], scratch: Path, log: IO[str], progress: bool) -> Non
 
 
 def _largest(folder: Path) -> int:
+    """Size of the largest file below ``folder``, from which pip takes files and folders away."""
     sizes = [0]
-    for path in folder.rglob("*"):
-        try:
-            sizes.append(path.stat().st_size)
-        except FileNotFoundError:
-            continue
+    for place, _, names in os.walk(folder):  # passes over a folder that is gone
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                sizes.append(os.stat(os.path.join(place, name)).st_size)
     return min(max(sizes), _WHEEL_BYTES)
 
 
