@@ -151,8 +151,11 @@ def _widened(array: mx.array, spare: int) -> mx.array:
 
 
 def read(caches: Caches, layer: int, start: int, end: int) -> tuple[mx.array, mx.array]:
-    """Keys and values ``(heads, end - start, dim)`` of one layer, unevaluated."""
+    """Keys and values ``(heads, end - start, dim)`` of one layer; a paged one's are copies."""
     cache = caches[layer]
+    if hasattr(cache, "keys_and_values"):
+        keys, values = cache.keys_and_values()
+        return keys[0, :, start:end], values[0, :, start:end]
     return cache.keys[0, :, start:end], cache.values[0, :, start:end]
 
 
@@ -239,6 +242,12 @@ class Batch:
         for cache in caches:  # what is not computed yet would keep the whole batch
             mx.eval(cache.state)
         return caches, list(tokens)
+
+    def sequences(self) -> dict[int, Any]:
+        """The block tables of rows on paged caches, by uid; after a step they are others."""
+        decoding = self._generator._generation_batch
+        rows = decoding.prompt_cache[0].rows() if decoding.uids else []
+        return dict(zip(decoding.uids, rows, strict=True))
 
     def _pending(self, uid: int) -> int | None:
         generation = self._generator._generation_batch

@@ -33,7 +33,7 @@ def _take_over(room: Room, space: Space, plan: Plan, asked: Plan) -> Live:
     assert live is not None and live.caches is not None, "a hot cache has its KV"
     if plan.matched < live.length:
         _set_aside(room, space, live, [p for p in live.plans if p not in (plan, asked)])
-    room.reserve(live, plan.length + 2)
+    room.reserve(live, plan.length + 2, plan.matched)
     mlxlm.trim(live.caches, plan.matched)
     live.tokens = bytearray(plan.prompt[: plan.matched * WIDTH])
     live.prompt, live.owner, live.running = plan.prompt, plan.owner, True
@@ -51,13 +51,13 @@ def _set_aside(room: Room, space: Space, live: Live, others: list[Plan]) -> None
 
 
 def _open(room: Room, space: Space, plan: Plan) -> Live:
-    """A new live cache, with a copy of what the plan reuses."""
+    """A new live cache, with a copy of what the plan reuses, or over the same blocks."""
     bytes_each = space.pool.token_bytes
     live = Live(space.key, plan.root, plan.owner, plan.prompt, token_bytes=bytes_each)
     space.lives.append(live)
     try:
-        room.reserve(live, plan.length + 2)
-        live.caches = _restored(room, space, plan, live.capacity)
+        room.reserve(live, plan.length + 2, plan.matched)
+        live.hold(_restored(room, space, plan, live.capacity))
     except BaseException:
         space.drop(live)
         raise
@@ -66,7 +66,7 @@ def _open(room: Room, space: Space, plan: Plan) -> Live:
 
 
 def _restored(room: Room, space: Space, plan: Plan, capacity: int) -> mlxlm.Caches:
-    """Caches that hold the plan's tokens, copied from blocks or from a live cache."""
+    """Caches that hold the plan's tokens, of blocks or of a live cache."""
     if plan.matched == 0:
         return space.fresh(capacity)
     match = plan.match

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import time
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -184,8 +184,11 @@ class PrefixIndex:
                 self._blocks.pop(block.id, None)
         self._tidy()
 
-    def oldest_leaf(self) -> Block | None:
-        """The leaf that may go first; None when all that is left is in use or pinned."""
+    def oldest_leaf(self, frees: Callable[[Block], bool] = lambda block: True) -> Block | None:
+        """The leaf that may go first; None when all that is left is in use or pinned.
+
+        One that ``frees`` denies is left where it is.
+        """
         kept: list[tuple[int, int, Block]] = []
         found = None
         while self._leaves and found is None:
@@ -193,7 +196,8 @@ class PrefixIndex:
             if _is_current(entry):
                 kept.append(entry)
                 block = entry[2]
-                found = None if block.refs or block.pinned else block
+                if not (block.refs or block.pinned) and frees(block):
+                    found = block
         for entry in kept:
             heapq.heappush(self._leaves, entry)
         return found

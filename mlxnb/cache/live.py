@@ -1,4 +1,4 @@
-"""A live cache: the contiguous KV of one sequence, while it runs and, hot, after it."""
+"""A live cache: the KV of one sequence, while it runs and, hot, after it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mlxnb.mlxlm import STEP, Caches
 from mlxnb.records.tokens import WIDTH, common_prefix
 
 if TYPE_CHECKING:
+    from mlxnb.cache.paged_sequence import PagedSequence
     from mlxnb.cache.plan import Plan
 
 _numbers = itertools.count(1)
@@ -24,7 +25,8 @@ class Live:
     ``owner`` is the session that may continue it without a copy; None: anybody may. ``claim`` is
     the plan that will, ``plans`` are all that rely on it, ``guards`` counts who works on it now.
     ``capacity`` tokens are there or reserved for it, ``reserved`` bytes of the budget in all.
-    ``prompt`` is what a running one is going to hold, for others to wait for.
+    ``prompt`` is what a running one is going to hold, for others to wait for. ``pages`` is its
+    table, in a batch too, where its KV lies in the pool; its bytes are the pool's then.
     """
 
     key: str
@@ -36,6 +38,7 @@ class Live:
     reserved: int = 0
     caches: Caches | None = None
     copy: Callable[[], Caches] | None = None
+    pages: PagedSequence | None = None
     tokens: bytearray = field(default_factory=bytearray)
     running: bool = True
     claim: Plan | None = None
@@ -78,6 +81,11 @@ class Live:
     def will_share(self, prompt: bytes) -> int:
         """Tokens of ``prompt`` whose KV is here or is going to be."""
         return max(self.shares(prompt), common_prefix(self.prompt, prompt))
+
+    def hold(self, caches: Caches) -> None:
+        """Keep the KV in these caches."""
+        self.caches, self.copy = caches, None
+        self.pages = getattr(caches[0], "sequence", None)
 
     def kv(self) -> Caches:
         """The caches, copied out of the batch if it runs in one."""

@@ -6,8 +6,10 @@ import logging
 import threading
 
 from mlxnb import mlxlm
-from mlxnb.cache.index import PrefixIndex, Slot
+from mlxnb.cache.index import Block, PrefixIndex, Slot
 from mlxnb.cache.live import Live, whole_steps
+from mlxnb.cache.paged_space import PagedSpace
+from mlxnb.cache.pool import BLOCK, SLAB
 from mlxnb.cache.space import Space
 
 log = logging.getLogger(__name__)
@@ -72,11 +74,16 @@ class Room:
 
     # --- what sequences ask for ---------------------------------------------------------------
 
-    def reserve(self, live: Live, tokens: int) -> None:
+    def reserve(self, live: Live, tokens: int, kept: int | None = None) -> None:
         """Let a sequence grow to ``tokens`` tokens, or raise ``NoRoom``.
 
         Does nothing where the size of a model's KV is not known beforehand; see ``count``.
+        ``kept`` is how many tokens it is about to begin with, if not with all that it has.
         """
+        space = self._spaces.get(live.key)
+        if isinstance(space, PagedSpace):
+            self._reserve_slots(space, live, tokens, kept)
+            return
         if tokens <= live.capacity or not live.token_bytes:
             return
         wanted = live.bytes_for(tokens)
@@ -90,6 +97,38 @@ class Room:
             if live.caches is not None:
                 mlxlm.widen(live.caches, live.capacity)
 
+    def _reserve_slots(self, space: PagedSpace, live: Live, tokens: int, kept: int | None) -> None:
+        """See that slots are free for all that running sequences may ask for, and this one."""
+        capacity = -(-tokens // BLOCK) * BLOCK
+        with self.lock:
+            live.guards += 1
+            try:
+                wanted = space.promised(besides=live) + space.needs(live, capacity, kept)
+                self._free(space, wanted)
+            finally:
+                live.guards -= 1
+            live.capacity = capacity
+
+    def _free(self, space: PagedSpace, count: int) -> None:
+        """Evict and grow until the pool has ``count`` free slots; as ``make`` does for bytes."""
+        space.pages.reap()
+        if space.pool.free >= count:
+            return
+        others = [s for s in self._spaces.values() if s is not space]
+        slabs = -(-(len(space.kept()) + count) // SLAB)
+        least = sum(s.nbytes - s.evictable() for s in others) + slabs * space.pool.slab_bytes
+        if least > max(self.budget, sum(s.nbytes for s in others) + space.nbytes):
+            raise NoRoom(
+                f"{count} blocks more do not fit: {len(space.kept())} of this model are in use "
+                f"or pinned, with a budget of {self.budget:,} bytes"
+            )
+        while space.pool.free < count:
+            if self.nbytes + space.pool.slab_bytes <= self.budget:
+                space.pool.grow()
+            elif not (any(s.compact() for s in others) or self._evict_one()):
+                raise NoRoom(f"{count} blocks more do not fit the budget of {self.budget:,}")
+            space.pages.reap()
+
     def count(self, live: Live, nbytes: int) -> None:
         """Count what a sequence was found to hold, or raise ``NoRoom`` if that is too much."""
         with self.lock:
@@ -102,9 +141,9 @@ class Room:
         A row of a batch is copied out of it for that, which may raise ``NoRoom``.
         """
         with self.lock:
-            if live.caches is None:
-                self.make(live.length * live.token_bytes)
             space = self._spaces[live.key]
+            if live.caches is None and not space.paged:
+                self.make(live.length * live.token_bytes)
             return space.carve(live, length, lambda n: self._take_slots(space, n))
 
     def _take_slots(self, space: Space, count: int) -> list[Slot]:
@@ -126,16 +165,19 @@ class Room:
 
     def _evict_one(self) -> bool:
         """Give up what was used least recently: a leaf block or a hot cache."""
-        leaf = self._index.oldest_leaf()
+        leaf = self._index.oldest_leaf(lambda block: self._space_of(block).frees(block))
         oldest = (hot for space in self._spaces.values() for hot in space.hot()[:1])
         hot = min(oldest, key=_age, default=None)
         if hot is not None and (leaf is None or hot.stamp < leaf.stamp):
             self._evict_hot(hot)
         elif leaf is not None:
-            assert leaf.slot is not None, "the root is no leaf"
-            slot = leaf.slot
-            next(s for s in self._spaces.values() if s.blocks.get(slot) is leaf).remove(leaf)
+            self._space_of(leaf).remove(leaf)
         return leaf is not None or hot is not None
+
+    def _space_of(self, block: Block) -> Space:
+        assert block.slot is not None, "the root is no leaf"
+        slot = block.slot
+        return next(s for s in self._spaces.values() if s.blocks.get(slot) is block)
 
     def _evict_hot(self, hot: Live) -> None:
         """Drop a hot cache; what free slots there are take its first blocks."""

@@ -49,6 +49,11 @@ class Space:
         """Whether prefixes of this model's KV can be reused."""
         return bool(self.pool.layers)
 
+    @property
+    def paged(self) -> bool:
+        """Whether live caches are tables of the pool's blocks."""
+        return False
+
     def hot(self) -> list[Live]:
         """Hot caches that nothing keeps, the least recently used first."""
         free = [h for h in self.lives if h.idle and not (h.pins or h.pinned)]
@@ -63,6 +68,14 @@ class Space:
         slabs = self.pool.slabs - -(-len(kept) // SLAB)
         return slabs * self.pool.slab_bytes + sum(hot.reserved for hot in self.hot())
 
+    def frees(self, block: Block) -> bool:
+        """Whether taking a block out of the index frees its slot."""
+        return True
+
+    def bytes_of(self, live: Live) -> int:
+        """Bytes that go when a live cache is dropped."""
+        return live.reserved
+
     # --- live cache → blocks ------------------------------------------------------------------
 
     def carve(self, live: Live, length: int, take: TakeSlots) -> int:
@@ -75,7 +88,7 @@ class Space:
         if match.length == length or not self.rewindable:
             return match.length
         start = match.block.end
-        pieces = _pieces(tokens[start * WIDTH :])
+        pieces = pieces_of(tokens[start * WIDTH :])
         match.block.refs += 1
         live.guards += 1
         try:
@@ -151,6 +164,9 @@ class Space:
         live.caches = live.copy = None
         live.reserved = 0
 
+    def failed(self) -> None:
+        """A call of the model failed: only its own caches are unsound."""
+
     def remove(self, block: Block) -> None:
         """Take a leaf out; its slot is free."""
         assert block.slot is not None, "the root stays"
@@ -173,7 +189,7 @@ class Space:
         return True
 
 
-def _pieces(tokens: bytes) -> list[bytes]:
+def pieces_of(tokens: bytes) -> list[bytes]:
     """Packed tokens cut into blocks; the last may be short."""
     width = BLOCK * WIDTH
     return [tokens[at : at + width] for at in range(0, len(tokens), width)]

@@ -14,6 +14,8 @@ from mlxnb import mlxlm
 from mlxnb.cache.begin import begin
 from mlxnb.cache.index import Block, PrefixIndex
 from mlxnb.cache.live import Live
+from mlxnb.cache.paged_pool import PagedPool
+from mlxnb.cache.paged_space import PagedSpace
 from mlxnb.cache.plan import Plan, cold_plan, make_plan
 from mlxnb.cache.pool import BLOCK, BlockPool
 from mlxnb.cache.room import NoRoom, Room
@@ -25,7 +27,7 @@ __all__ = ["MAX_HOT", "NoRoom", "PrefixCache"]
 log = logging.getLogger(__name__)
 
 MAX_HOT = 8
-"""Hot caches that a model keeps contiguous; older ones are carved into blocks."""
+"""Hot caches that a model keeps; older ones are carved into blocks."""
 
 
 class PrefixCache:
@@ -46,14 +48,21 @@ class PrefixCache:
 
     # --- models and budget --------------------------------------------------------------------
 
-    def register(self, key: str, name: str, model: Any, layers: list[mlxlm.LayerShape]) -> None:
+    def register(
+        self,
+        key: str,
+        name: str,
+        model: Any,
+        layers: list[mlxlm.LayerShape],
+        paged: bool = False,
+    ) -> None:
         """Make a space for a model, or share that of one with equal content.
 
-        No ``layers``: nothing of it can be reused.
+        No ``layers``: nothing of it can be reused. ``paged``: it attends to the pool in place.
         """
         with self.lock:
             if key not in self._spaces:
-                self._spaces[key] = Space(key, self.index, BlockPool(layers))
+                self._spaces[key] = _space(key, self.index, layers, paged)
             self._spaces[key].users[name] = model
 
     def forget(self, key: str, name: str) -> None:
@@ -63,7 +72,7 @@ class PrefixCache:
             del users[name]
             if not users:
                 for live in self._spaces.pop(key).lives:
-                    live.caches = live.copy = None
+                    live.caches = live.copy = live.pages = None
                 self.index.forget(key)
 
     def space(self, key: str) -> Space:
@@ -212,18 +221,21 @@ class PrefixCache:
                 log.error("a finished cache does not hold its tokens; it is not kept")
                 space.drop(live)
                 return
-            self._cool(live)
+            self._cool(space, live)
             if carve:
                 self._demote(space, live)
             while len(hot := space.hot()) > MAX_HOT:
                 self._demote(space, hot[0])
             self.room.shrink()
 
-    def _cool(self, live: Live) -> None:
+    def _cool(self, space: Space, live: Live) -> None:
         assert live.caches is not None
         live.running, live.prompt = False, b""
-        live.capacity = mlxlm.capacity(live.caches)
-        live.reserved = live.capacity * live.token_bytes
+        if space.paged:
+            live.capacity = live.length
+        else:
+            live.capacity = mlxlm.capacity(live.caches)
+            live.reserved = live.capacity * live.token_bytes
         self._touch(live)
 
     def _demote(self, space: Space, live: Live) -> None:
@@ -235,6 +247,12 @@ class PrefixCache:
         with self.lock:
             if live.key in self._spaces:
                 self._spaces[live.key].drop(live)
+
+    def failed(self, key: str) -> None:
+        """A call of a model failed: see to it that nothing of it is left to be computed."""
+        with self.lock:
+            if key in self._spaces:
+                self._spaces[key].failed()
 
     def disown(self, owner: str) -> None:
         """A session is gone: anybody may continue its hot caches."""
@@ -262,3 +280,9 @@ class PrefixCache:
                     "ids are in the prefix cache's frame"
                 )
             found[0].pinned = pinned
+
+
+def _space(key: str, index: PrefixIndex, layers: list[mlxlm.LayerShape], paged: bool) -> Space:
+    if paged:
+        return PagedSpace(key, index, PagedPool(layers))
+    return Space(key, index, BlockPool(layers))

@@ -1,8 +1,9 @@
 """Requests that decode together: one in its own loop, several in mlx-lm's batch.
 
-The batch is entered when a second request comes and left when one remains. It copies KV when a
-row comes or goes; the copies are counted in the rows' records. Rows of very different length do
-not share a batch: it is padded to the longest.
+The batch is entered when a second request comes and left when one remains. Of contiguous caches it
+copies KV when a row comes or goes; the copies are counted in the rows' records. Rows of very
+different length do not share such a batch: it is padded to the longest. Paged rows of any length
+do, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import suppress
 import mlx.core as mx
 
 from mlxnb import mlxlm
+from mlxnb.cache.live import Live
 from mlxnb.cache.room import NoRoom, Room
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
@@ -55,6 +57,8 @@ class Group:
         """Whether a request may join: both can be batched, and little of the batch is padding."""
         if not self._runtime.batchable or any(r.alone for r in (request, *self.rows)):
             return False
+        if self._runtime.paged:
+            return True
         lengths = [_length(row) for row in (*self.rows, request)]
         padded = len(lengths) * max(lengths)
         return padded - sum(lengths) <= WASTE * padded + mlxlm.STEP
@@ -68,7 +72,9 @@ class Group:
             The budget does not have room for the joined batch; nothing was done.
         """
         others = bool(self.rows)
-        if others:
+        if others and self._runtime.paged:
+            self._reserve_slots([*self.rows, request])
+        elif others:
             self._room.make(self._growth([*self.rows, request]))
         self.rows.append(request)
         if others and self._batch is None:
@@ -118,7 +124,7 @@ class Group:
         self._uids[uid] = request
         live.caches, live.copy = None, lambda: batch.copy(uid)[0]
         request.record.batch_joins += 1
-        _count_copy(request, live.length)
+        self._count_copy(request, live.length)
         self._count_padded()
 
     def _count_padded(self) -> None:
@@ -126,7 +132,12 @@ class Group:
         self._copied = True
         longest = max(map(_length, self._uids.values()), default=0)
         for row in self._uids.values():
-            _count_copy(row, longest)
+            self._count_copy(row, longest)
+
+    def _count_copy(self, request: Request, tokens: int) -> None:
+        if not self._runtime.paged:
+            assert request.live is not None
+            request.record.copied_bytes += tokens * request.live.token_bytes
 
     # --- decoding -----------------------------------------------------------------------------
 
@@ -151,10 +162,16 @@ class Group:
             mx.clear_cache()
 
     def _step_batch(self, batch: mlxlm.Batch) -> None:
+        if self._runtime.paged:
+            for row in self.rows:  # a table that joins is copied, and only one may hold its tail
+                _live(row).pages = None
         try:
             steps = batch.step()
         except Exception as error:
             raise BatchFailed(str(error)) from error
+        if self._runtime.paged:
+            for uid, pages in batch.sequences().items():
+                _live(self._uids[uid]).pages = pages
         for step in steps:
             request = self._uids[step.uid]
             self._accept(request, step.token)
@@ -166,10 +183,19 @@ class Group:
             if self._steps % COUNT_EVERY == 0:
                 self._count()
             return
+        if self._runtime.paged:
+            self._reserve_slots(self.rows)
+            return
         wanted = _batch_capacity(self.rows) if self._batch else _length(self.rows[0]) + 2
         for request in self.rows:
             assert request.live is not None
             self._room.reserve(request.live, wanted)
+
+    def _reserve_slots(self, rows: list[Request]) -> None:
+        """Room for the next tokens: one is fed and one is under way, in a batch maybe another."""
+        more = 2 if len(rows) == 1 else 3
+        for request in rows:
+            self._room.reserve(_live(request), _length(request) + more)
 
     def _count(self) -> None:
         total = 0 if self._batch is None else self._batch.nbytes // max(1, len(self.rows))
@@ -196,13 +222,14 @@ class Group:
         request = self._uids.pop(uid)
         live = request.live
         assert self._batch is not None and live is not None
-        with suppress(NoRoom):  # for the moment in which it is there twice, if that can be had
-            self._room.make(live.length * live.token_bytes)
+        if not self._runtime.paged:
+            with suppress(NoRoom):  # for the moment in which it is there twice, if it can be had
+                self._room.make(live.length * live.token_bytes)
         caches, tokens, pending = self._batch.leave(uid)
-        live.caches, live.copy = caches, None
+        live.hold(caches)
         if len(tokens) > live.length:
             request.catch_up()
-        _count_copy(request, live.length)
+        self._count_copy(request, live.length)
         return pending
 
     def _leave_batch(self, batch: mlxlm.Batch) -> None:
@@ -219,7 +246,7 @@ class Group:
         """Give a row that goes on alone what is reserved for it."""
         live = request.live
         assert live is not None and live.caches is not None
-        if self._runtime.rewindable:
+        if self._runtime.rewindable and not self._runtime.paged:
             mlxlm.widen(live.caches, live.capacity)
 
     def abandon(self) -> list[Request]:
@@ -227,6 +254,11 @@ class Group:
         rows, self.rows, self._uids = self.rows, [], {}
         self._solo = self._batch = None
         return rows
+
+
+def _live(request: Request) -> Live:
+    assert request.live is not None
+    return request.live
 
 
 def _length(request: Request) -> int:
@@ -237,8 +269,3 @@ def _length(request: Request) -> int:
 def _batch_capacity(rows: list[Request]) -> int:
     """Tokens that each row of a batch has room for: mlx-lm lets it grow a step at a time."""
     return max(map(_length, rows)) + mlxlm.STEP
-
-
-def _count_copy(request: Request, tokens: int) -> None:
-    assert request.live is not None
-    request.record.copied_bytes += tokens * request.live.token_bytes

@@ -100,14 +100,17 @@ class Lane:
     def _prefill(self, request: Request) -> None:
         """One chunk of one request, in turn; when its prompt is done it starts to decode."""
         try:
-            left = prefill(self.runtime, request)
             assert request.live is not None
+            if self.runtime.paged:  # what others came to share of it may have cost it a block
+                self._store.room.reserve(request.live, len(request.tokens) + 2)
+            left = prefill(self.runtime, request)
             if not self.runtime.rewindable:
                 self._store.room.count(request.live, mlxlm.nbytes(request.live.caches or []))
         except NoRoom as error:
             self._prefilling.append(request)
             self._make_way(error)
         except Exception as error:
+            self._store.failed(self.runtime.key)
             self._ending.fail(request, error)
         else:
             if left:
@@ -122,6 +125,7 @@ class Lane:
         try:
             self._join(request)
         except Exception as error:
+            self._store.failed(self.runtime.key)
             self._ending.fail(request, error)
 
     def _join(self, request: Request) -> None:
@@ -182,6 +186,7 @@ class Lane:
         """
         alone = len(group.rows) == 1 and not group.batched
         rows, again = group.abandon(), []
+        self._store.failed(self.runtime.key)
         for request in rows:
             self._drop_kv(request)
             if request.ending is None and (alone or request.fault is not None):

@@ -85,7 +85,7 @@ class Life:
         runtime, layers = _examined(name, loaded, note)
         if name in self.lanes:
             self.unload(name)
-        self.store.register(runtime.key, name, runtime.model, layers)
+        self.store.register(runtime.key, name, runtime.model, layers, runtime.paged)
         self.lanes[name] = Lane(runtime, self.store, self._on_end, self.running)
         self.set_budget(self._budget)
         return runtime
@@ -172,6 +172,7 @@ def _examined(
         end_tokens=frozenset(loaded.tokenizer.eos_token_ids),
         rewindable=bool(abilities.layers),
         batchable=abilities.batchable,
+        paged=abilities.paged,
     )
     return runtime, abilities.layers
 

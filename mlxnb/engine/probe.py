@@ -1,9 +1,10 @@
-"""What a model can do, tried out on it when it is loaded: be rewound, and be batched."""
+"""What a model can do, tried out on it when it is loaded: be rewound, batched, and paged."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import mlx.core as mx
 
 from mlxnb import mlxlm
+from mlxnb.cache.paged_models import rebind, supports_paging
+from mlxnb.cache.paged_pool import in_place
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +28,14 @@ STEPS = 2
 class Abilities:
     """``layers``: the KV's shapes where every layer can be rewound, else empty.
 
-    ``depth`` is the number of layers either way.
+    ``depth`` is the number of layers either way. ``paged``: it attends to a block pool in place,
+    on this device.
     """
 
     layers: list[mlxlm.LayerShape]
     depth: int
     batchable: bool
+    paged: bool
 
 
 def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
@@ -46,15 +51,30 @@ def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
     if mlxlm.rewindable(caches):
         mx.eval(model(mx.array([[_token(0, vocab)]]), cache=caches))
         layers = mlxlm.shapes(caches)
-    batchable = _remembered(note)
+    batchable = _remembered(note, "batchable")
     if batchable is None:
         try:
             batchable = can_batch(model, vocab)
-            _remember(note, batchable)
+            _remember(note, "batchable", batchable)
         except Exception as error:  # not remembered: it may have been a lack of memory
             log.info("not batchable: %s", error)
             batchable = False
-    return Abilities(layers, len(caches), batchable)
+    paged = bool(layers) and wants_paging() and _can_page(model, vocab, note)
+    return Abilities(layers, len(caches), batchable, paged)
+
+
+def wants_paging() -> bool:
+    """Whether this device reads blocks in place, and ``MLXNB_PAGED=0`` does not forbid it."""
+    return os.environ.get("MLXNB_PAGED") != "0" and in_place()
+
+
+def _can_page(model: Any, vocab: int, note: Path | None) -> bool:
+    """Whether the model, which is rebound for it, gives the same answers over blocks."""
+    paged = _remembered(note, "paged")
+    if paged is None:
+        paged = supports_paging(model, vocab)
+        _remember(note, "paged", paged)
+    return paged and rebind(model)
 
 
 def can_batch(model: Any, vocab: int) -> bool:
@@ -134,19 +154,26 @@ def _versions() -> str:
     return f"mlx {version('mlx')}, mlx-lm {version('mlx-lm')}, {mx.default_device()}"
 
 
-def _remembered(note: Path | None) -> bool | None:
+def _remembered(note: Path | None, question: str) -> bool | None:
+    answer = _answers(note).get(question)
+    return answer if isinstance(answer, bool) else None
+
+
+def _answers(note: Path | None) -> dict[str, Any]:
+    """What is noted for these versions."""
     try:
         kept = json.loads(note.read_text()) if note is not None else {}
-        return bool(kept["batchable"]) if kept["versions"] == _versions() else None
+        return dict(kept) if kept["versions"] == _versions() else {}
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return {}
 
 
-def _remember(note: Path | None, batchable: bool) -> None:
+def _remember(note: Path | None, question: str, answer: bool) -> None:
     if note is None:
         return
+    kept = {**_answers(note), "versions": _versions(), question: answer}
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(json.dumps({"versions": _versions(), "batchable": batchable}))
+        note.write_text(json.dumps(kept))
     except OSError as error:
         log.info("the probe's answer is not kept: %s", error)

@@ -49,6 +49,7 @@ class Runtime:
     """A loaded model. ``key`` names its KV: content fingerprint and adapter.
 
     ``layers`` is the number of its layers whose KV is kept, ``end_tokens`` what ends an answer.
+    ``paged``: it attends to the block pool in place.
     """
 
     info: ModelInfo
@@ -60,4 +61,5 @@ class Runtime:
     end_tokens: frozenset[int]
     rewindable: bool
     batchable: bool
+    paged: bool = False
     rate: Rate = field(default_factory=Rate)

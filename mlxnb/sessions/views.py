@@ -94,12 +94,12 @@ def block_rows(core: Core) -> Iterator[BlockRow]:
 def _rows(space: Space, model: str) -> Iterator[tuple[BlockRow, bytes]]:
     """Rows without a preview, and the packed tokens that it shows the beginning of."""
     for live in space.lives:
-        yield _hot_row(live, model), bytes(live.tokens[: WIDTH * PREVIEW])
+        yield _hot_row(live, space, model), bytes(live.tokens[: WIDTH * PREVIEW])
     for block in sorted(space.blocks.values(), key=lambda b: (b.start, b.id)):
         yield _kv_row(block, space, model), block.tokens
 
 
-def _hot_row(live: Live, model: str) -> BlockRow:
+def _hot_row(live: Live, space: Space, model: str) -> BlockRow:
     return BlockRow(
         block_id=live.id,
         parent_id=None,
@@ -109,7 +109,7 @@ def _hot_row(live: Live, model: str) -> BlockRow:
         tokens=live.length,
         refs=live.pins + live.running,
         hits=live.hits,
-        bytes=live.reserved,
+        bytes=space.bytes_of(live),
         tier="memory",
         last_used=_instant(live.last_used or time.time()),
         pinned=live.pinned,
