@@ -136,8 +136,7 @@ class Group:
 
     def _count_copy(self, request: Request, tokens: int) -> None:
         if not self._runtime.paged:
-            assert request.live is not None
-            request.record.copied_bytes += tokens * request.live.token_bytes
+            request.record.copied_bytes += tokens * _live(request).token_bytes
 
     # --- decoding -----------------------------------------------------------------------------
 

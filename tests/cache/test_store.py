@@ -9,7 +9,9 @@ import mlx.core as mx
 import pytest
 
 from mlxnb import mlxlm
+from mlxnb.cache.paged_space import PagedSpace
 from mlxnb.cache.pool import BLOCK
+from mlxnb.cache.space import Space
 from mlxnb.cache.store import MAX_HOT, PrefixCache
 from mlxnb.errors import ModelUnloaded, UnknownBlock
 from mlxnb.mlxlm import STEP
@@ -35,8 +37,13 @@ HOT = STEP * TOKEN
 ROOMY = 64 * HOT
 
 
+@pytest.fixture(params=["contiguous", "paged"])
+def store(request: pytest.FixtureRequest) -> PrefixCache:
+    return store_of(ROOMY, paged=request.param == "paged")
+
+
 @pytest.fixture
-def store() -> PrefixCache:
+def contiguous() -> PrefixCache:
     return store_of(ROOMY)
 
 
@@ -84,7 +91,8 @@ def test_another_session_copies_to_the_token(store: PrefixCache) -> None:
     assert {live.owner for live in store.lives()} == {"a", "b"}
 
 
-def test_a_copy_goes_through_blocks_for_others_to_share(store: PrefixCache) -> None:
+def test_a_copy_goes_through_blocks_for_others_to_share(contiguous: PrefixCache) -> None:
+    store = contiguous
     talk(store, tokens(0, 50), owner="a")
     talk(store, tokens(0, 60), owner="b")
     copied = store.copied_bytes
@@ -331,8 +339,9 @@ def test_kv_that_is_not_its_tokens_is_not_kept(store: PrefixCache) -> None:  # C
 
 
 def test_a_write_that_fails_takes_no_slots(
-    store: PrefixCache, monkeypatch: pytest.MonkeyPatch
+    contiguous: PrefixCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store = contiguous
     live = begun(store, planned(store, tokens(0, 50), "a"))
 
     def fail(*_: Any) -> None:
@@ -385,7 +394,8 @@ def test_kv_of_unknown_size_is_counted_and_bounded(store: PrefixCache) -> None: 
 # --- the budget -------------------------------------------------------------------------------
 
 
-def test_a_live_cache_has_the_room_that_is_reserved(store: PrefixCache) -> None:
+def test_a_live_cache_has_the_room_that_is_reserved(contiguous: PrefixCache) -> None:
+    store = contiguous
     live = begun(store, planned(store, tokens(0, 50), "a"))
     assert live.reserved == HOT
     for count in range(50, STEP - 2):
@@ -502,7 +512,8 @@ def test_another_model_s_blocks_make_room() -> None:
     assert there(store, tokens(0, 2 * STEP), owner="a", key="other") == 2 * STEP - 1
 
 
-def test_another_model_gives_up_no_more_than_a_slab_for_a_slab(store: PrefixCache) -> None:
+def test_another_model_gives_up_no_more_than_a_slab_for_a_slab(contiguous: PrefixCache) -> None:
+    store = contiguous
     store.register("other", "other", Model(), LAYERS)
     for n in range(4):
         live = begun(store, planned(store, tokens(1000 * n, STEP - 2), key="other"), "other")
@@ -555,12 +566,21 @@ def test_two_names_of_one_content_share_its_kv(store: PrefixCache) -> None:
 # --- anything in any order --------------------------------------------------------------------
 
 
+def still_to_come(space: Space) -> int:
+    """Slots that running sequences ask for until they are as long as was reserved."""
+    if not isinstance(space, PagedSpace):
+        return 0
+    running = [live for live in space.lives if live.running and live.pages is not None]
+    return sum(live.pages.missing(live.capacity) for live in running)
+
+
+@pytest.mark.parametrize("paged", [False, True], ids=["contiguous", "paged"])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_budget_is_held_whatever_happens(seed: int) -> None:  # C17
+def test_the_budget_is_held_whatever_happens(seed: int, paged: bool) -> None:  # C17
     """Prompts that share beginnings, several at a time, under budgets that are hardly enough."""
     draw = random.Random(seed)
-    store = store_of(draw.randrange(4, 10) * HOT)
-    store.register("other", "other", Model(), LAYERS)
+    store = store_of(draw.randrange(4, 10) * HOT, paged=paged)
+    store.register("other", "other", Model(), LAYERS, paged)
     stems = [[draw.randrange(100) for _ in range(draw.randrange(5, 400))] for _ in range(6)]
     running: list[object] = []
     waiting: list[object] = []
@@ -595,6 +615,8 @@ def test_the_budget_is_held_whatever_happens(seed: int) -> None:  # C17
         elif act == "pin" and store.lives():
             store.pin(draw.choice(store.lives()).id, pinned=draw.random() < 0.2)
         assert real_bytes(store) == store.nbytes <= store.budget
+        for space in store.spaces():
+            assert space.pool.free >= still_to_come(space)
         for live in store.lives():
             assert_sound(live)
     assert served > 40

@@ -10,6 +10,12 @@ from .running import Engine
 
 
 @pytest.fixture
+def contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each live cache is by itself, as on devices that do not read blocks in place."""
+    monkeypatch.setenv("MLXNB_PAGED", "0")
+
+
+@pytest.fixture
 def bare() -> Iterator[Engine]:
     """An engine with nothing loaded."""
     engine = Engine(budget=64 * 2**20)

@@ -11,6 +11,7 @@ import pytest
 from mlx.utils import tree_map
 from mlx_lm.models.cache import ArraysCache, KVCache, QuantizedKVCache, RotatingKVCache
 
+from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine import probe
 from mlxnb.engine.probe import can_batch, examine
 
@@ -176,3 +177,24 @@ def test_an_error_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not examine(tiny(), VOCAB, note).batchable
     monkeypatch.undo()
     assert examine(tiny(), VOCAB, note).batchable
+
+
+@pytest.mark.skipif(not in_place(), reason="this device has no kernels that read blocks in place")
+def test_paging_is_tried_once_and_remembered(tmp_path: Path) -> None:
+    note = tmp_path / "note.json"
+    assert examine(tiny(), VOCAB, note).paged
+    assert json.loads(note.read_text())["paged"] is True
+    kept = json.loads(note.read_text())
+    note.write_text(json.dumps({**kept, "paged": False}))
+    found = examine(tiny(), VOCAB, note)
+    assert not found.paged and found.batchable
+
+
+def test_paging_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLXNB_PAGED", "0")
+    assert not examine(tiny(), VOCAB).paged
+
+
+def test_what_does_not_attend_by_the_usual_name_is_not_paged() -> None:
+    """Its own module has no attention to rebind."""
+    assert not examine(Around(), VOCAB).paged

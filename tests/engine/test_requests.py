@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine.events import Done, Piece, Prefill
 from mlxnb.errors import QueueFull
 from mlxnb.records.tokens import unpack
@@ -153,6 +154,7 @@ def test_a_batch_is_entered_by_the_second_and_left_with_the_last_but_one(engine:
     engine.settled()
 
 
+@pytest.mark.usefixtures("contiguous")
 def test_copies_at_entering_and_leaving_are_counted(engine: Engine) -> None:
     alone = engine.request(prompt_of(20), 6)
     engine.run(alone)
@@ -174,6 +176,21 @@ def test_ragged_rows_answer_as_if_alone(engine: Engine, rows: int) -> None:
     engine.settled()
 
 
+@pytest.mark.skipif(not in_place(), reason="this device has no kernels that read blocks in place")
+def test_paged_rows_of_any_length_share_a_batch_and_copy_nothing(engine: Engine) -> None:  # C51
+    long, short = engine.request(prompt_of(1500), 20), engine.request(prompt_of(10, seed=2), 30)
+    assert engine.core.runtime("tiny").paged
+    engine.run(long, short)
+    assert max(engine.models["tiny"].widths) == 2
+    assert long.record.batch_joins == short.record.batch_joins == 1
+    assert long.record.copied_bytes == short.record.copied_bytes == 0
+    assert long.generated == engine.alone(prompt_of(1500), 20)
+    assert short.generated == engine.alone(prompt_of(10, seed=2), 30)
+    assert engine.core.store.copied_bytes == 0
+    engine.settled()
+
+
+@pytest.mark.usefixtures("contiguous")
 def test_rows_of_very_different_length_do_not_share_a_batch(engine: Engine) -> None:  # C51
     long, short = engine.request(prompt_of(1500), 20), engine.request(prompt_of(10, seed=2), 20)
     with engine.held():
@@ -184,6 +201,7 @@ def test_rows_of_very_different_length_do_not_share_a_batch(engine: Engine) -> N
     assert short.generated == engine.alone(prompt_of(10, seed=2), 20)
 
 
+@pytest.mark.usefixtures("contiguous")
 def test_a_batch_is_counted_as_rows_times_the_longest(engine: Engine) -> None:  # C51
     requests = [engine.request(prompt_of(n, seed=n), 40) for n in (30, 250, 280)]
     with engine.held():

@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from mlxnb import mlxlm
+from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine.request import Request
 from mlxnb.errors import BudgetExceeded
 from mlxnb.mlxlm import STEP
@@ -55,6 +56,7 @@ def test_a_prompt_that_can_never_fit_is_refused(engine: Engine, step: int) -> No
     assert (following.cached or 0) >= 40
 
 
+@pytest.mark.usefixtures("contiguous")
 def test_one_that_finds_no_room_waits_until_another_has_ended(engine: Engine, step: int) -> None:
     engine.core.budget = 3 * step
     over = held_at_every_step(engine)
@@ -111,6 +113,7 @@ def test_promises_of_another_model_s_requests_give_way_too(engine: Engine, step:
     assert wait(second).error is None
 
 
+@pytest.mark.usefixtures("contiguous")
 def test_the_newest_row_makes_way_and_comes_back(
     engine: Engine, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +137,7 @@ def test_the_newest_row_makes_way_and_comes_back(
     assert fed == sum(len(request.prompt) for request in requests) + computed
 
 
+@pytest.mark.usefixtures("contiguous")
 def test_a_row_that_left_its_batch_has_what_is_reserved(engine: Engine, step: int) -> None:
     long, short = engine.request(prompt_of(STEP - 40), 400), engine.request(prompt_of(60), 3)
     sizes: list[tuple[int, int]] = []
@@ -163,6 +167,7 @@ def test_rows_that_left_a_batch_hold_none_of_it(engine: Engine) -> None:
     assert active() - before <= 1.05 * engine.core.store.nbytes
 
 
+@pytest.mark.usefixtures("contiguous")
 def test_rows_that_do_not_fit_a_common_batch_run_beside_each_other(
     engine: Engine, step: int
 ) -> None:
@@ -173,6 +178,25 @@ def test_rows_that_do_not_fit_a_common_batch_run_beside_each_other(
     assert all(r.record.batch_joins == 0 for r in requests)
 
 
+@pytest.mark.skipif(not in_place(), reason="this device has no kernels that read blocks in place")
+@pytest.mark.parametrize("slabs", [3, 4, 6])
+def test_paged_rows_grow_and_share_within_the_budget(engine: Engine, slabs: int) -> None:
+    """More than fits: rows with a common beginning, some make way for others."""
+    pool = engine.core.store.space("tiny").pool
+    engine.core.budget = slabs * pool.slab_bytes
+    over = held_at_every_step(engine)
+    stem = prompt_of(120)
+    requests = [
+        engine.request([*stem, *prompt_of(9 + n, seed=n)], 60 + 30 * n, owner=f"s{n}")
+        for n in range(6)
+    ]
+    start_together(engine, requests)
+    assert_all_right(engine, requests)
+    assert max(over) <= 0
+    assert max(engine.models["tiny"].widths) >= 2
+
+
+@pytest.mark.usefixtures("contiguous")
 def test_an_answer_that_outgrows_the_budget_is_an_error(engine: Engine, step: int) -> None:
     engine.core.budget = 2 * step
     request = engine.start(engine.request(prompt_of(STEP), 2 * STEP))

@@ -38,6 +38,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each live cache is by itself, as on devices that do not read blocks in place."""
+    monkeypatch.setenv("MLXNB_PAGED", "0")
+
+
+@pytest.fixture
 def engine(cache: None) -> Iterator[LocalEngine]:
     """An engine with nothing loaded."""
     engine = LocalEngine(budget=64 * MIB)
@@ -53,16 +59,27 @@ def random_chunks(monkeypatch: pytest.MonkeyPatch) -> random.Random:
     return sizes
 
 
-@pytest.fixture(params=["llama", "qwen3", "gemma2"])
+@pytest.fixture(params=["llama", "llama contiguous", "qwen3", "gemma2"])
 def bench(
-    request: pytest.FixtureRequest, engine: LocalEngine, folder_of: Callable[[str], Path]
+    request: pytest.FixtureRequest,
+    engine: LocalEngine,
+    folder_of: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Bench:
-    """Gemma 2 cannot be batched: what holds for one request at a time holds for it too."""
-    return Bench(engine, folder_of(request.param))
+    """Gemma 2 is neither paged nor batched: what holds for one at a time holds for it too."""
+    family, _, caches = request.param.partition(" ")
+    monkeypatch.setenv("MLXNB_PAGED", "0" if caches else "1")
+    return Bench(engine, folder_of(family))
 
 
-@pytest.fixture
-def batching(engine: LocalEngine, folder_of: Callable[[str], Path]) -> Bench:
+@pytest.fixture(params=["paged", "contiguous"])
+def batching(
+    request: pytest.FixtureRequest,
+    engine: LocalEngine,
+    folder_of: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Bench:
+    monkeypatch.setenv("MLXNB_PAGED", "0" if request.param == "contiguous" else "1")
     return Bench(engine, folder_of("llama"))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mlxnb import mlxlm
+from mlxnb.cache.paged_space import PagedSpace, table_of
 from mlxnb.cache.pool import SLAB
 from mlxnb.cache.store import PrefixCache
 from mlxnb.sessions.local import LocalEngine
@@ -44,10 +46,16 @@ def _assert_settled(store: PrefixCache) -> None:
         assert not (live.running or live.pins or live.claimed), live.id
         assert live.caches is not None
         assert mlxlm.lengths(live.caches) == {live.length}
-        assert live.reserved == mlxlm.nbytes(live.caches)
+        paged = live.pages is not None
+        assert live.reserved == (0 if paged else mlxlm.nbytes(live.caches))
     for space in store.spaces():
         blocks = space.blocks
-        assert len(blocks) + space.pool.free == space.pool.slabs * SLAB
+        users = Counter(blocks.keys())
+        users.update(slot for live in space.lives for slot in table_of(live))
+        if isinstance(space, PagedSpace):
+            space.pages.reap()
+            assert all(space.pages.holders(slot) == count for slot, count in users.items())
+        assert len(users) + space.pool.free == space.pool.slabs * SLAB
         for slot, block in blocks.items():
             assert block.slot == slot and not block.refs and not block.dropped
             assert store.index.get(block.id) is block

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mlxnb.cache.paged_pool import in_place
 from mlxnb.sessions.local import LocalEngine
 
 from .families import REWINDABLE, Family
@@ -86,3 +87,26 @@ def test_warm_is_cold_without_native_code(
 ) -> None:
     monkeypatch.setenv("MLXNB_NATIVE", "0")
     live(World(engine, folder_of(name), f"{name} in plain MLX", TIGHT), STEPS)
+
+
+@pytest.mark.usefixtures("contiguous")
+@pytest.mark.parametrize("budgets", [PLENTY, TIGHT], ids=["plenty", "evicting"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "phi3"])
+def test_warm_is_cold_on_contiguous_caches(
+    engine: LocalEngine,
+    folder_of: FolderOf,
+    random_chunks: random.Random,
+    name: str,
+    budgets: list[int],
+) -> None:
+    live(World(engine, folder_of(name), f"{name} contiguous", budgets), STEPS)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_what_attends_in_place_is_paged_where_the_device_does(
+    engine: LocalEngine, folder_of: FolderOf, name: str
+) -> None:
+    """So that the lives above are lived on paged caches at all."""
+    runtime = engine.core.runtime(engine.load(folder_of(name), progress=False).name)
+    space = engine.core.store.space(runtime.key)
+    assert runtime.paged == space.paged == (in_place() and name == "llama")
