@@ -49,8 +49,8 @@ class Day:
 def really_held(engine: LocalEngine) -> int:
     """Bytes of the arrays themselves."""
     store = engine.core.store
-    lives = sum(mlxlm.nbytes(live.caches) for live in store.lives() if live.caches is not None)
-    return lives + sum(space.pool.nbytes for space in store.spaces())
+    own = (live.caches for live in store.lives() if live.caches is not None and not live.pages)
+    return sum(map(mlxlm.nbytes, own)) + sum(space.pool.nbytes for space in store.spaces())
 
 
 def memory() -> int:
