@@ -11,7 +11,6 @@ import pytest
 from mlx.utils import tree_map
 from mlx_lm.models.cache import ArraysCache, KVCache, QuantizedKVCache, RotatingKVCache
 
-from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine import probe
 from mlxnb.engine.probe import can_batch, examine
 
@@ -179,7 +178,7 @@ def test_an_error_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert examine(tiny(), VOCAB, note).batchable
 
 
-@pytest.mark.skipif(not in_place(), reason="this device has no kernels that read blocks in place")
+@pytest.mark.usefixtures("paged")
 def test_paging_is_tried_once_and_remembered(tmp_path: Path) -> None:
     note = tmp_path / "note.json"
     assert examine(tiny(), VOCAB, note).paged

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine.events import Done, Piece, Prefill
 from mlxnb.errors import QueueFull
 from mlxnb.records.tokens import unpack
@@ -176,7 +175,7 @@ def test_ragged_rows_answer_as_if_alone(engine: Engine, rows: int) -> None:
     engine.settled()
 
 
-@pytest.mark.skipif(not in_place(), reason="this device has no kernels that read blocks in place")
+@pytest.mark.usefixtures("paged")
 def test_paged_rows_of_any_length_share_a_batch_and_copy_nothing(engine: Engine) -> None:  # C51
     long, short = engine.request(prompt_of(1500), 20), engine.request(prompt_of(10, seed=2), 30)
     assert engine.core.runtime("tiny").paged

@@ -9,7 +9,6 @@ import mlx.core as mx
 import pytest
 
 from mlxnb import mlxlm
-from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine.request import Request
 from mlxnb.errors import BudgetExceeded
 from mlxnb.mlxlm import STEP
@@ -178,7 +177,7 @@ def test_rows_that_do_not_fit_a_common_batch_run_beside_each_other(
     assert all(r.record.batch_joins == 0 for r in requests)
 
 
-@pytest.mark.skipif(not in_place(), reason="this device has no kernels that read blocks in place")
+@pytest.mark.usefixtures("paged")
 @pytest.mark.parametrize("slabs", [3, 4, 6])
 def test_paged_rows_grow_and_share_within_the_budget(engine: Engine, slabs: int) -> None:
     """More than fits: rows with a common beginning, some make way for others."""

@@ -104,9 +104,10 @@ def test_warm_is_cold_on_contiguous_caches(
 
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
 def test_what_attends_in_place_is_paged_where_the_device_does(
-    engine: LocalEngine, folder_of: FolderOf, name: str
+    engine: LocalEngine, folder_of: FolderOf, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """So that the lives above are lived on paged caches at all."""
+    monkeypatch.delenv("MLXNB_PAGED", raising=False)
     runtime = engine.core.runtime(engine.load(folder_of(name), progress=False).name)
     space = engine.core.store.space(runtime.key)
     assert runtime.paged == space.paged == (in_place() and name == "llama")
