@@ -189,8 +189,8 @@ def test_paging_is_tried_once_and_remembered(tmp_path: Path) -> None:
     assert not found.paged and found.batchable
 
 
-def test_paging_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLXNB_PAGED", "0")
+def test_paging_must_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLXNB_PAGED", raising=False)
     assert not examine(tiny(), VOCAB).paged
 
 

@@ -107,7 +107,7 @@ def test_what_attends_in_place_is_paged_where_the_device_does(
     engine: LocalEngine, folder_of: FolderOf, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """So that the lives above are lived on paged caches at all."""
-    monkeypatch.delenv("MLXNB_PAGED", raising=False)
+    monkeypatch.setenv("MLXNB_PAGED", "1")
     runtime = engine.core.runtime(engine.load(folder_of(name), progress=False).name)
     space = engine.core.store.space(runtime.key)
     assert runtime.paged == space.paged == (in_place() and name == "llama")
