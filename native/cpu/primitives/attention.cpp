@@ -60,17 +60,6 @@ class Attend : public CpuPrimitive {
   }
 
  private:
-  /// Memory in the order (batch, queries, heads, dim).
-  static void allocate_by_position(mx::array& out) {
-    const int64_t heads = out.shape(1), queries = out.shape(2), dim = out.shape(3);
-    const mx::Strides strides{queries * heads * dim, dim, heads * dim, 1};
-    auto flags = out.flags();
-    flags.contiguous = true;
-    flags.row_contiguous = heads == 1 || queries == 1;
-    flags.col_contiguous = out.size() <= 1;
-    out.set_data(mx::allocator::malloc(out.nbytes()), out.size(), strides, flags);
-  }
-
   Attention shapes(const std::vector<mx::array>& in) const {
     Attention a{};
     a.type = type_of(in[0].dtype());

@@ -89,6 +89,16 @@ void allocate(mx::array& out, const mx::array& donor) {
   }
 }
 
+void allocate_by_position(mx::array& out) {
+  const int64_t heads = out.shape(1), queries = out.shape(2), dim = out.shape(3);
+  const mx::Strides strides{queries * heads * dim, dim, heads * dim, 1};
+  auto flags = out.flags();
+  flags.contiguous = true;
+  flags.row_contiguous = heads == 1 || queries == 1;
+  flags.col_contiguous = out.size() <= 1;
+  out.set_data(mx::allocator::malloc(out.nbytes()), out.size(), strides, flags);
+}
+
 float* temporary(size_t floats, mx::Stream stream) {
   const auto size = static_cast<mx::ShapeElem>(floats);
   mx::array held(mx::Shape{size}, mx::float32, nullptr, {});

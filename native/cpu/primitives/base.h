@@ -51,6 +51,9 @@ void allocate(mx::array& out);
 /// Allocate it in place of an input of the same size that nobody else needs.
 void allocate(mx::array& out, const mx::array& donor);
 
+/// Allocate the memory of ``(rows, heads, queries, dim)`` in the order (rows, queries, heads, dim).
+void allocate_by_position(mx::array& out);
+
 /// Floats that live until the tasks dispatched so far are done, counted by MLX like an array.
 float* temporary(size_t floats, mx::Stream stream);
 

@@ -116,17 +116,6 @@ class Attend : public CpuPrimitive {
     std::vector<const void*> keys, values;
   };
 
-  /// Memory in the order (rows, queries, heads, dim).
-  static void allocate_by_position(mx::array& out) {
-    const int64_t heads = out.shape(1), queries = out.shape(2), dim = out.shape(3);
-    const mx::Strides strides{queries * heads * dim, dim, heads * dim, 1};
-    auto flags = out.flags();
-    flags.contiguous = true;
-    flags.row_contiguous = heads == 1 || queries == 1;
-    flags.col_contiguous = out.size() <= 1;
-    out.set_data(mx::allocator::malloc(out.nbytes()), out.size(), strides, flags);
-  }
-
   void describe(const std::vector<mx::array>& in, mx::array& out, PagedAttention& p) {
     const mx::array& q = in[0];
     const Tokens queries(q, stream());
