@@ -77,11 +77,6 @@ def rewindable(caches: Caches) -> bool:
     return bool(caches) and all(type(c) is _cache.KVCache for c in caches)
 
 
-def kinds(caches: Caches) -> list[str]:
-    """Class names of the layers' caches, each once, in order of appearance."""
-    return list(dict.fromkeys(type(c).__name__ for c in caches))
-
-
 def evaluate(caches: Caches) -> None:
     """Compute what is pending in the caches."""
     mx.eval([c.state for c in caches])

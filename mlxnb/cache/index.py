@@ -116,10 +116,6 @@ class PrefixIndex:
             self._roots[key] = Block(seed, None, b"", 0, None)
         return self._roots[key]
 
-    def roots(self, model: str) -> list[Block]:
-        """All roots of a model."""
-        return [root for (name, _), root in self._roots.items() if name == model]
-
     def match(self, root: Block, prompt: bytes, limit: int) -> Match:
         """The longest prefix of ``prompt`` that is filed, at most ``limit`` tokens."""
         block, position = root, 0

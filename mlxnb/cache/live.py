@@ -78,9 +78,9 @@ class Live:
         """Tokens of ``prompt`` whose KV is here."""
         return common_prefix(bytes(self.tokens), prompt)
 
-    def will_share(self, prompt: bytes) -> int:
-        """Tokens of ``prompt`` whose KV is here or is going to be."""
-        return max(self.shares(prompt), common_prefix(self.prompt, prompt))
+    def aims_at(self, prompt: bytes) -> int:
+        """Tokens of ``prompt`` that are among those it set out to hold."""
+        return common_prefix(self.prompt, prompt)
 
     def hold(self, caches: Caches) -> None:
         """Keep the KV in these caches."""

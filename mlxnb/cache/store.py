@@ -149,8 +149,8 @@ class PrefixCache:
             limit = plan.length - 1
             for live in self._spaces[key].lives:
                 if live.running and live.root is plan.root:
-                    coming = min(limit, live.will_share(plan.prompt))
                     there = min(limit, live.shares(plan.prompt))
+                    coming = max(there, min(limit, live.aims_at(plan.prompt)))
                     if coming >= plan.matched + BLOCK and there < coming:
                         return live
             return None

@@ -115,8 +115,8 @@ class Group:
             request.fail(error)
 
     def _join(self, request: Request) -> None:
-        live, batch = request.live, self._batch
-        assert batch is not None and live is not None and live.caches is not None
+        live, batch = _live(request), self._batch
+        assert batch is not None and live.caches is not None
         assert request.sampler is not None
         *tokens, pending = request.tokens
         sampler = likeliest if request.sampler.greedy else request.sampler
@@ -187,8 +187,7 @@ class Group:
             return
         wanted = _batch_capacity(self.rows) if self._batch else _length(self.rows[0]) + 2
         for request in self.rows:
-            assert request.live is not None
-            self._room.reserve(request.live, wanted)
+            self._room.reserve(_live(request), wanted)
 
     def _reserve_slots(self, rows: list[Request]) -> None:
         """Room for the next tokens: one is fed and one is under way, in a batch maybe another."""
@@ -199,8 +198,7 @@ class Group:
     def _count(self) -> None:
         total = 0 if self._batch is None else self._batch.nbytes // max(1, len(self.rows))
         for request in self.rows:
-            live = request.live
-            assert live is not None
+            live = _live(request)
             self._room.count(live, total if live.caches is None else mlxlm.nbytes(live.caches))
 
     # --- going --------------------------------------------------------------------------------
@@ -219,8 +217,8 @@ class Group:
     def _extract(self, uid: int) -> int | None:
         """Move a row's caches out of the batch; its next token if one was drawn."""
         request = self._uids.pop(uid)
-        live = request.live
-        assert self._batch is not None and live is not None
+        live = _live(request)
+        assert self._batch is not None
         if not self._runtime.paged:
             with suppress(NoRoom):  # for the moment in which it is there twice, if it can be had
                 self._room.make(live.length * live.token_bytes)
@@ -243,8 +241,8 @@ class Group:
 
     def _widen(self, request: Request) -> None:
         """Give a row that goes on alone what is reserved for it."""
-        live = request.live
-        assert live is not None and live.caches is not None
+        live = _live(request)
+        assert live.caches is not None
         if self._runtime.rewindable and not self._runtime.paged:
             mlxlm.widen(live.caches, live.capacity)
 
