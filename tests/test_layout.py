@@ -17,21 +17,22 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "mlxnb"
 
 # Each part of mlxnb and the parts that it may import: folders, and the adapter of mlx-lm. A new
-# part takes its place here first; wire, host and jupyter have theirs before they exist.
+# part takes its place here first; wire, link, host and jupyter have theirs before they exist.
 MODEL_SIDE = {"engine", "cache", "models", "text", "records", "mlxlm", "native"}
 MAY_IMPORT: dict[str, set[str]] = {
     "mlxlm": set(),
     "native": set(),
     "records": set(),
+    "link": set(),
     "text": {"records"},
     "models": {"records", "native"},
     "cache": {"records", "mlxlm", "native"},
     "engine": MODEL_SIDE - {"engine"},
     "sessions": MODEL_SIDE,
     "wire": MODEL_SIDE | {"sessions"},
-    "notebook": MODEL_SIDE | {"sessions", "wire"},
-    "host": MODEL_SIDE | {"sessions", "wire"},
-    "jupyter": {"sessions", "wire", "records"},
+    "host": MODEL_SIDE | {"sessions", "wire", "link"},
+    "notebook": MODEL_SIDE | {"sessions", "wire", "link", "host"},
+    "jupyter": {"wire", "records", "link"},
 }
 # Modules directly under mlxnb that stand above all parts; `errors` stands below all.
 TOP = {"__init__", "cli", "quickstart", "bench"}
@@ -41,6 +42,7 @@ WITHOUT: dict[str, set[str]] = {
     "mlxlm": {"IPython", "pandas"},
     "native": {"mlx_lm", "transformers", "pandas", "IPython", "tornado"},
     "records": {"mlx", "mlx_lm", "transformers", "IPython"},
+    "link": {"mlx", "mlx_lm", "transformers", "pandas", "IPython", "tornado"},
     "text": {"mlx", "mlx_lm", "transformers", "pandas", "IPython"},
     "models": {"IPython"},
     "cache": {"mlx_lm", "transformers", "IPython"},

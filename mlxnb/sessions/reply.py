@@ -113,7 +113,9 @@ class Reply:
     def deltas(self) -> Iterator[Delta]:
         """The pieces of the answer, as users see them."""
         for event in self.events():
-            if not isinstance(event, Prefill | Done):
+            if isinstance(event, Prefill | Done):
+                continue
+            if event.kind in ("text", "reasoning", "tool_call"):  # a call in pieces comes whole too
                 text = event.text if event.kind == "text" else ""
                 thought = event.text if event.kind == "reasoning" else ""
                 yield Delta(text, event.kind, thought, event.call)

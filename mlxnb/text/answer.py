@@ -15,9 +15,14 @@ from mlxnb.text.visible import VisibleText
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one token made known: some text, some reasoning, or a whole call."""
+    """What one token made known: some text, some reasoning, or a call.
 
-    kind: Literal["text", "reasoning", "tool_call"]
+    A call comes whole, as ``tool_call``. Where its arguments are constrained by a grammar it is
+    announced by ``tool_start`` (``call`` has its id and name and no arguments yet), its arguments
+    follow as ``tool_arguments`` (``text`` is a piece of their JSON), and ``tool_call`` ends it.
+    """
+
+    kind: Literal["text", "reasoning", "tool_start", "tool_arguments", "tool_call"]
     text: str = ""
     call: ToolCall | None = None
 
