@@ -8,7 +8,20 @@ from __future__ import annotations
 
 
 class MlxnbError(Exception):
-    """Base of all errors that mlxnb raises for its users."""
+    """Base of all errors that mlxnb raises for its users.
+
+    Attributes
+    ----------
+    param
+        The field of a request that is at fault, where it is one.
+    """
+
+    param: str | None = None
+
+    def __init__(self, *args: object, param: str | None = None) -> None:
+        super().__init__(*args)
+        if param is not None:
+            self.param = param
 
 
 # --- options and names ---------------------------------------------------------------------
@@ -16,6 +29,10 @@ class MlxnbError(Exception):
 
 class InvalidOption(MlxnbError, ValueError):
     """An option has a value that it cannot have; the message names both."""
+
+
+class BadSchema(InvalidOption):
+    """A JSON schema that cannot be enforced; the message names the path in it."""
 
 
 class NothingLoaded(MlxnbError, LookupError):
@@ -32,6 +49,14 @@ class SessionExists(MlxnbError, ValueError):
 
 class SessionBusy(MlxnbError, RuntimeError):
     """The session is answering already; one session does one turn at a time."""
+
+
+class UnknownResponse(MlxnbError, LookupError):
+    """No response of that id is stored for this caller; it may have expired."""
+
+
+class ChainTooLong(MlxnbError, ValueError):
+    """A stored response continues more responses than can be walked, or continues itself."""
 
 
 class UnknownTurn(MlxnbError, LookupError):
@@ -119,9 +144,72 @@ class ModelUnloaded(MlxnbError, RuntimeError):
     """The model was unloaded, or loaded anew under its name, while this request ran."""
 
 
+class ModelChanged(ModelUnloaded):
+    """The model is another one than this conversation or request began with."""
+
+
 class EngineDied(MlxnbError, RuntimeError):
     """The engine's thread died or was stuck while this request ran; it has been restarted."""
 
 
 class EngineClosed(MlxnbError, RuntimeError):
     """The engine was closed by ``close()``; nothing runs on it any more."""
+
+
+# --- hosts and keys ------------------------------------------------------------------------
+
+
+class StateUnwritable(MlxnbError, OSError):
+    """The directory for records, keys and the store cannot be made or used; says what to set."""
+
+
+class NotPrivate(MlxnbError, PermissionError):
+    """A directory that must be this user's alone belongs to others too; says what to do."""
+
+
+class ProofFailed(MlxnbError, PermissionError):
+    """The other end of a host's socket does not know the host's secret."""
+
+
+class HostGone(MlxnbError, ConnectionError):
+    """A host cannot be reached, or was lost in the midst of an answer."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(
+            f"the host {host!r} cannot be reached ({reason}); "
+            "load the model again with %mlx_load, or run %mlx_serve in its notebook"
+        )
+
+
+class HostRefused(MlxnbError, RuntimeError):
+    """A host answered with an error; ``status`` is HTTP's, ``body`` the answer's JSON."""
+
+    def __init__(self, status: int, body: object) -> None:
+        error = body.get("error") if isinstance(body, dict) else None
+        message = error.get("message") if isinstance(error, dict) else None
+        super().__init__(message or f"the host answered with status {status}")
+        self.status = status
+        self.body = body
+
+
+class KeyExists(MlxnbError, ValueError):
+    """There is a key of that name already."""
+
+
+class UnknownKey(MlxnbError, LookupError):
+    """No key of that name, or it was not saved; lists what is there."""
+
+
+class KeysBroken(MlxnbError, ValueError):
+    """The file of keys cannot be read; the message names it."""
+
+
+# --- the store of responses ----------------------------------------------------------------
+
+
+class StorageTimeout(MlxnbError, TimeoutError):
+    """A response that is being written, or the store itself, was not to be had in time."""
+
+
+class StorageFailed(MlxnbError, OSError):
+    """The store of responses cannot be read or written; the message names it and what to do."""
