@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from mlxnb.cache.plan import Plan
 from mlxnb.engine.events import Done, Event, Prefill
 from mlxnb.engine.sampling import Processor, Sampler, Sampling
 from mlxnb.records.tokens import pack
-from mlxnb.records.turn import Clock, FinishReason, TurnRecord
+from mlxnb.records.turn import CacheStatus, Clock, FinishReason, TurnRecord
 from mlxnb.text.answer import AnswerMachine, Piece
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class Request:
     any thread; the engine sees it within one step. ``reached`` is the number of tokens, prompt
     and output, whose KV was computed or reused so far; ``cached`` is what was
     reused, None before the start, and ``planned`` what had been promised. ``alone``: it shares no
-    batch. ``number`` counts arrivals.
+    batch. ``number`` counts arrivals. ``listener`` takes the events as they are made, in place of
+    the queue ``events``; it must not block or raise. ``status`` is what a client has been told of
+    the reuse; None: what the plan says in the end.
     """
 
     model: str
@@ -46,6 +49,8 @@ class Request:
     extra_processors: list[Processor] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     events: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
+    listener: Callable[[Event], None] | None = None
+    status: CacheStatus | None = None
     cancelled: bool = False
     # the engine's own
     plan: Plan | None = None
@@ -109,11 +114,14 @@ class Request:
         """End this request with an error at the next occasion."""
         self.ending, self.error = "error", error
 
+    def _tell(self, event: Event) -> None:
+        (self.listener or self.events.put)(event)
+
     def progress(self) -> None:
         """Tell how much of the prompt has its KV."""
         assert self.live is not None
         done = min(self.live.length, len(self.prompt))
-        self.events.put(Prefill(done, len(self.prompt), self.cached or 0))
+        self._tell(Prefill(done, len(self.prompt), self.cached or 0))
 
     def accept(self, token: int) -> None:
         """Take a generated token: text goes out, and ``ending`` is set if it was the last."""
@@ -134,7 +142,7 @@ class Request:
 
     def _emit(self, pieces: list[Piece]) -> None:
         for piece in pieces:
-            self.events.put(piece)
+            self._tell(piece)
 
     def close_text(self, reason: FinishReason) -> FinishReason:
         """Release what text was held back; tool calls that ended the answer name the reason."""
@@ -156,4 +164,4 @@ class Request:
         """Tell the end, once."""
         assert not self.done, "a request ends once"
         self.done = True
-        self.events.put(Done(reason, error))
+        self._tell(Done(reason, error))
