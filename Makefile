@@ -9,6 +9,7 @@ export IPYTHONDIR ?= $(STATE)/ipython
 export JUPYTER_CONFIG_DIR ?= $(STATE)/jupyter/config
 export JUPYTER_DATA_DIR ?= $(STATE)/jupyter
 export JUPYTER_RUNTIME_DIR ?= $(STATE)/jupyter/runtime
+export MLXNB_STATE ?= $(STATE)/mlxnb
 export MPLCONFIGDIR ?= $(STATE)/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

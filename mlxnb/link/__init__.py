@@ -1,0 +1,1 @@
+"""How doors, hosts and notebook servers find and trust each other."""
