@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from mlxnb import __version__
 from mlxnb.errors import MlxnbError
-
-VERSIONS_OF = ("mlx", "mlx-lm", "transformers", "ipython", "jupyterlab", "pandas")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     command("demo", _demo, "run the quickstart notebook and print its turns and prefix cache")
     command("bench", _bench, "measure planning, decode overhead and bytes", add_help=False)
     command("models", _models, "list the models on this machine")
-    command("doctor", _doctor, "print versions, device and cache folder, for a bug report")
+    doctor = command("doctor", _doctor, "check this installation and print a report of it")
+    doctor.add_argument("--report", type=Path, metavar="FILE", help="write the report to FILE too")
+    doctor.add_argument("--no-bench", action="store_true", help="only check, do not measure")
     pull = command("pull", _pull, "fetch a model: `demo` or a Hub id")
     pull.add_argument("name")
     rm = command("rm", _rm, "remove a fetched model from the cache directory")
@@ -87,38 +88,6 @@ def _rm(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    """Print facts, one a line; 1 where mlx cannot compute."""
-    import platform
+    from mlxnb.doctor import examine
 
-    from mlxnb.models.cachedir import cache_dir
-
-    facts = {"python": f"{platform.python_version()} ({sys.executable})", "mlxnb": __version__}
-    facts |= {name: _version(name) for name in VERSIONS_OF}
-    device = _device()
-    facts |= {"platform": platform.platform(), "device": device or "mlx does not work here"}
-    facts["models in"] = str(cache_dir())
-    for name, fact in facts.items():
-        print(f"{name:<13}{fact}")
-    return 0 if device else 1
-
-
-def _version(distribution: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _device() -> str | None:
-    """The device that computes and its memory; None where mlx cannot be imported or fails."""
-    try:
-        import mlx.core as mx
-
-        mx.eval(mx.ones(8).sum())
-    except (ImportError, RuntimeError) as error:
-        print(f"mlxnb doctor: {error}", file=sys.stderr)
-        return None
-    info = mx.device_info()
-    return f"{mx.default_device()}, {info.get('device_name', 'unnamed')}"
+    return examine(options.report, bench=not options.no_bench)

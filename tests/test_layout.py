@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jupyter": {"wire", "records", "link"},
 }
 # Modules directly under mlxnb that stand above all parts; `errors` stands below all.
-TOP = {"__init__", "cli", "quickstart", "bench"}
+TOP = {"__init__", "cli", "quickstart", "bench", "doctor"}
 # Libraries that a part does without, inside functions too.
 WITHOUT: dict[str, set[str]] = {
     "errors": {"mlx", "mlx_lm", "transformers", "pandas", "IPython", "tornado"},

@@ -1,6 +1,6 @@
-"""The Metal kernels against plain MLX, on the machine at hand.
+"""Kernels over blocks against plain MLX, on the machine at hand.
 
-Tests run the kernels by a stand-in; only this says what a GPU makes of them.
+Tests run the Metal kernels by a stand-in; only this says what a GPU makes of them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,17 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
+from mlxnb.cache.paged import PagedKVCache, Window, paged_caches
 from mlxnb.cache.paged_attention import paged_attention
+from mlxnb.cache.paged_batch import PagedBatchKVCache
+from mlxnb.cache.paged_kernels import Kernels, MlxKernels
 from mlxnb.cache.paged_launch import Launch
 from mlxnb.cache.paged_metal import Run, attend
+from mlxnb.cache.paged_pool import PagedPool
+from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.cache.paged_work import Work
 from mlxnb.cache.pool import BLOCK, SLAB
+from mlxnb.mlxlm import LayerShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +111,50 @@ def _answers(shape: Shape, run: Run) -> tuple[mx.array, mx.array]:
         tail,
     )
     return found, wanted
+
+
+# --- as a pool's kernels ------------------------------------------------------------------------
+
+LAYERS = [LayerShape(2, 64, 64, mx.float32)] * 2
+PROMPTS = (21, 300)
+WIDTHS = (1, 1, 3, *[1] * 16)
+"""Tokens that two rows get in call after call."""
+
+
+def apart(kernels: Kernels, window: int | None) -> float:
+    """The largest difference from MLX's own operations, of two rows that decode.
+
+    float32; outputs are means of values drawn from a normal distribution.
+    """
+    batches = [_rows(PagedPool(LAYERS, k)) for k in (MlxKernels(), kernels)]
+    largest = 0.0
+    for step, width in enumerate(WIDTHS):
+        for place in range(len(LAYERS)):
+            wanted, found = (_decoded(batch[place], step, width, window) for batch in batches)
+            # NaN is the largest difference of all
+            gap = mx.nan_to_num(mx.abs(found - wanted), nan=mx.inf)
+            largest = max(largest, np.array(gap).max().item())
+    return largest
+
+
+def _rows(pool: PagedPool) -> list[PagedBatchKVCache]:
+    """Rows whose prompts are there, a batch a layer."""
+    rows = []
+    for length in PROMPTS:
+        rows.append(paged_caches(PagedSequence(pool)))
+        for cache in rows[-1]:
+            cache.update_and_fetch(*_keys_and_values(1, length, length))
+    return [PagedKVCache.merge(layers) for layers in zip(*rows, strict=True)]
+
+
+def _decoded(batch: PagedBatchKVCache, step: int, width: int, window: int | None) -> mx.array:
+    batch.update_and_fetch(*_keys_and_values(len(PROMPTS), width, step))
+    queries = mx.random.normal((len(PROMPTS), 4, width, 64), key=mx.random.key(1000 + step))
+    mask = Window(window) if window is not None else None if width == 1 else "causal"
+    return batch.attend(queries, 0.125, mask, None)
+
+
+def _keys_and_values(rows: int, width: int, seed: int) -> tuple[mx.array, mx.array]:
+    keys = mx.random.split(mx.random.key(seed), 2)
+    first, second = (mx.random.normal((rows, 2, width, 64), key=key) for key in keys)
+    return first, second
