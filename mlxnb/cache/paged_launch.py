@@ -63,9 +63,12 @@ def _kernel(name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], body: 
 
 @cache
 def _header() -> str:
-    """The kernels' text: beside the package where it is installed, else in the source tree."""
-    here = Path(__file__).resolve().parents[1]
-    places = (here / "metal", here.parent / "native" / "metal")
+    return source(Path(__file__).resolve().parents[1])
+
+
+def source(package: Path) -> str:
+    """The kernels' text: in the package where that is installed, beside it in the source tree."""
+    places = (package / "metal", package.parent / "native" / "metal")
     found = next(place for place in places if place.is_dir())
     return (found / "paged_attention.metal").read_text("utf-8")
 
