@@ -10,7 +10,6 @@ import gc
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mlxnb import mlxlm
 from mlxnb.cache.store import PrefixCache
@@ -21,7 +20,7 @@ from mlxnb.engine.probe import examine
 from mlxnb.engine.runtime import Runtime
 from mlxnb.errors import MlxnbError, ModelBroken, ModelUnloaded
 from mlxnb.models.cachedir import cache_dir
-from mlxnb.models.load import LoadedModel, build
+from mlxnb.models.load import LoadedModel, build, vocabulary
 from mlxnb.models.source import ModelSource
 
 MIB = 2**20
@@ -154,7 +153,7 @@ def _examined(
     name: str, loaded: LoadedModel, note: Path | None
 ) -> tuple[Runtime, list[mlxlm.LayerShape]]:
     key = loaded.info.fingerprint or name
-    vocab = _vocabulary(loaded)
+    vocab = vocabulary(loaded.config, loaded.tokenizer)
     try:
         abilities = examine(loaded.model, vocab, note and note / f"{key}.json")
     except Exception as error:
@@ -175,10 +174,3 @@ def _examined(
         paged=abilities.paged,
     )
     return runtime, abilities.layers
-
-
-def _vocabulary(loaded: LoadedModel) -> int:
-    """Width of the logits, which may be larger than the tokenizer."""
-    config: dict[str, Any] = loaded.config
-    size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
-    return int(size or len(loaded.tokenizer))

@@ -56,6 +56,12 @@ def load_tokenizer(source: ModelSource) -> Any:
     return tokenizer
 
 
+def vocabulary(config: dict[str, Any], tokenizer: Any) -> int:
+    """Width of the logits, which may be larger than the tokenizer."""
+    size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    return int(size or len(tokenizer))
+
+
 def build(source: ModelSource, progress: Progress | None = None) -> LoadedModel:
     """Read a model into memory, a layer at a time.
 

@@ -30,6 +30,7 @@ from mlxnb.sessions.registry import Registry
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.session import Session
 from mlxnb.sessions.template import ChatTemplate
+from mlxnb.sessions.texts import Texts
 from mlxnb.sessions.turns import Turns
 from mlxnb.sessions.wishes import wishes
 
@@ -48,13 +49,18 @@ class LocalEngine(Engine):
         Bytes for KV; None: chosen from the machine's memory.
     **core
         For `mlxnb.engine.core.Core`.
+
+    Attributes
+    ----------
+    runner
+        Starts turns, for sessions and for doors of other kinds.
     """
 
     def __init__(self, budget: int | None = None, **core: Any) -> None:
-        self._turns = Turns(f"kernel-{os.getpid()}", budget, **core)
-        self.core, self.ledger = self._turns.core, self._turns.ledger
+        self.runner = Turns(f"kernel-{os.getpid()}", budget, **core)
+        self.core, self.ledger = self.runner.core, self.runner.ledger
         self._sessions = Registry()
-        self._templates: dict[tuple[str, bool | None], ChatTemplate] = {}
+        self._texts: dict[str, Texts] = {}
         self._newest = ""
 
     # --- models -------------------------------------------------------------------------------
@@ -71,15 +77,15 @@ class LocalEngine(Engine):
             check_memory(source)
         with loading_bar(source.name, progress) as show:
             runtime = self.core.load(source, show)
-        self._turns.wishes[source.name] = wishes(source)
-        self._templates.clear()
+        self._texts[source.name] = Texts.of_runtime(runtime, wishes(source))
         self._newest = source.name
         return views.model_info(runtime)
 
     def unload(self, name: str) -> None:
         """See `Engine.unload`."""
-        self.core.unload(canonical_name(name))
-        self._templates.clear()
+        known = canonical_name(name)
+        self.core.unload(known)
+        self._texts.pop(known, None)
 
     def _model(self, name: str | None) -> str:
         """The full name of a loaded model; None: the one loaded last."""
@@ -138,12 +144,12 @@ class LocalEngine(Engine):
         self._sessions.remove(name)
         self.core.store.disown(name)
 
-    def _template(self, runtime: Runtime, thinking: bool | None) -> ChatTemplate:
-        key = (runtime.key, thinking)
-        if key not in self._templates:
-            extra = {} if thinking is None else {"enable_thinking": thinking}
-            self._templates[key] = ChatTemplate(runtime.tokenizer, extra)
-        return self._templates[key]
+    def texts(self, runtime: Runtime) -> Texts:
+        """What prompts and answers of a loaded model need of it."""
+        known = self._texts.get(runtime.info.name)
+        if known is None or known.key != runtime.key:  # it was taken in without being found
+            known = self._texts[runtime.info.name] = Texts.of_runtime(runtime, Sampling())
+        return known
 
     # --- turns --------------------------------------------------------------------------------
 
@@ -160,16 +166,16 @@ class LocalEngine(Engine):
             Nothing was touched.
         """
         arrived = time.perf_counter()
-        runtime, template = self._ready(session)
-        draft = session.draft(new, template, runtime.key)
-        return self._turns.start(runtime, session, draft, sampling, source, arrived)
+        texts, template = self._ready(session)
+        draft = session.draft(new, template, texts.key)
+        return self.runner.start(texts, session, draft, sampling, source, arrived)
 
-    def _ready(self, session: Session) -> tuple[Runtime, ChatTemplate]:
-        """A session's model and its template."""
+    def _ready(self, session: Session) -> tuple[Texts, ChatTemplate]:
+        """What a session's prompts need of its model, and its template."""
         if self._sessions.get(session.name) is not session:
             raise UnknownSession(f"the session {session.name!r} was removed")
-        runtime = self.core.runtime(session.model)
-        return runtime, self._template(runtime, session.options.thinking)
+        texts = self.texts(self.core.runtime(session.model))
+        return texts, texts.template(session.options.thinking)
 
     def warm(
         self, what: str | Session, model: str | None = None, source: Source = "python"
@@ -185,9 +191,9 @@ class LocalEngine(Engine):
 
     def _warm(self, session: Session, source: Source) -> Turn:
         arrived = time.perf_counter()
-        runtime, template = self._ready(session)
-        head = session.head(template, runtime.key)
-        return self._turns.warm(runtime, session, head, source, arrived).result()
+        texts, template = self._ready(session)
+        head = session.head(template, texts.key)
+        return self.runner.warm(texts, session, head, source, arrived).result()
 
     # --- looking ------------------------------------------------------------------------------
 

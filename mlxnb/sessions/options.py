@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from mlxnb.engine.sampling import Sampling
 from mlxnb.errors import InvalidOption
+from mlxnb.sessions.order import tool_list
 
 HistoryKind = Literal["exact", "template"]
 
@@ -48,13 +48,7 @@ class Options:
     @property
     def tool_list(self) -> list[Any] | None:
         """The tools as the template takes them."""
-        return [json.loads(tool) for tool in self.tools] or None
-
-    @property
-    def tools_digest(self) -> str:
-        """The tools' identity; empty without any."""
-        packed = "\n".join(self.tools).encode()
-        return hashlib.blake2b(packed, digest_size=8).hexdigest() if self.tools else ""
+        return tool_list(self.tools)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def fill(record: TurnRecord, request: Request, reason: FinishReason, ended: floa
         reasoning_tokens=request.reasoning_tokens,
     )
     record.timing = request.clock.timing(ended)
-    record.cache = _status(request.plan, request.cached or 0)
+    record.cache = request.status or _status(request.plan, request.cached or 0)
     record.finish_reason = reason
     record.output = array("I", request.generated)
     if request.error is not None:
