@@ -81,6 +81,7 @@ MORE: dict[str, dict[str, Any]] = {
     "gptj": {"rotary_dim": 8},
     "hunyuan": {"rope_scaling": {"factor": 1.0, "alpha": 1.0, "type": "dynamic"}},
     "minicpm3": {"rope_scaling": {**_LONG, "long_factor": [1.0] * 8, "short_factor": [1.0] * 8}},
+    "minimax": {"shared_intermediate_size": 32, "rotary_dim": 8},
     "ministral3": {
         "rope_parameters": {
             "rope_theta": 1e4,
