@@ -1,14 +1,20 @@
-"""A progress bar for a model that is being read."""
+"""How far a model that is being read has come: a bar, or whatever else shows it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Progress = Callable[[int, int], None]
+"""Takes bytes read and bytes in all."""
+
 
 @contextmanager
-def loading_bar(name: str, show: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A function that takes bytes read and bytes in all; None where nothing is to be shown."""
+def loading_bar(name: str, show: bool | Progress) -> Iterator[Progress | None]:
+    """A bar, the function that is to show it, or None where nothing is to be shown."""
+    if callable(show):
+        yield show
+        return
     if not show:
         yield None
         return

@@ -22,8 +22,8 @@ from mlxnb.models.source import ModelSource
 from mlxnb.records.explain import Explanation, explain
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions import views
-from mlxnb.sessions.engine import Engine
-from mlxnb.sessions.loading import loading_bar
+from mlxnb.sessions.engine import Engine, Progress
+from mlxnb.sessions.loading import Progress, loading_bar
 from mlxnb.sessions.messages import Message
 from mlxnb.sessions.options import Options, Wanted
 from mlxnb.sessions.registry import Registry
@@ -72,14 +72,25 @@ class LocalEngine(Engine):
         return self.load_source(resolve(name, adapter=adapter, progress=progress), progress)
 
     def load_source(self, source: ModelSource, progress: bool = True) -> ModelInfo:
-        """Load a model that has been found."""
-        if source.name not in self.core.names():
-            check_memory(source)
+        """Load a model that has been found; it is the one that new sessions get."""
         with loading_bar(source.name, progress) as show:
-            runtime = self.core.load(source, show)
-        self._texts[source.name] = Texts.of_runtime(runtime, wishes(source))
+            runtime = self.take_in(source, show)
         self._newest = source.name
         return views.model_info(runtime)
+
+    def take_in(self, source: ModelSource, show: Progress | None = None) -> Runtime:
+        """Load a model that has been found; ``show`` is told bytes done and in all.
+
+        Raises
+        ------
+        ModelBroken, UnsupportedModel, NotEnoughMemory
+            Nothing has changed then.
+        """
+        if source.name not in self.core.names():
+            check_memory(source)
+        runtime = self.core.load(source, show)
+        self._texts[source.name] = Texts.of_runtime(runtime, wishes(source))
+        return runtime
 
     def unload(self, name: str) -> None:
         """See `Engine.unload`."""
@@ -136,6 +147,10 @@ class LocalEngine(Engine):
     def find_session(self, name: str) -> Session:
         """See `Engine.find_session`."""
         return self._sessions.find(name)
+
+    def all_sessions(self) -> list[Session]:
+        """The sessions, in order of their making."""
+        return list(self._sessions)
 
     def remove_session(self, name: str) -> None:
         """See `Engine.remove_session`."""
