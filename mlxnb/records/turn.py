@@ -158,6 +158,7 @@ class TurnRecord:
     history: str = "exact"
     adapter: str = ""  # of the adapter's weights, where the fingerprint does not cover them
     tools: str = ""  # a digest of the tool definitions; empty without tools
+    caller: str = ""  # who asked over HTTP: ``jupyter:`` or ``key:`` and a name; never the key
     # for explain
     prompt: array[int] = field(default_factory=lambda: array("I"))
     output: array[int] = field(default_factory=lambda: array("I"))

@@ -31,6 +31,8 @@ class Order:
         Who continues the KV afterwards; None: anybody may.
     salt
         Whose KV it shares.
+    caller
+        Who asked, where it came over HTTP; for the row.
     history
         ``exact`` or ``template``, for the row.
     tools
@@ -44,6 +46,7 @@ class Order:
     session: str | None = None
     owner: str | None = None
     salt: str = ""
+    caller: str = ""
     reuse: bool = True
     history: str = "exact"
     tools: tuple[str, ...] = ()

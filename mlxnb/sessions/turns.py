@@ -141,6 +141,7 @@ class Turns:
             started_at=dt.datetime.now(dt.UTC),
             fingerprint=texts.key,
             salt=order.salt,
+            caller=order.caller,
             usage=Usage(prompt_tokens=len(order.prompt.tokens)),
             seed=sampling.seed if sampling.temperature else None,
             temperature=sampling.temperature,
