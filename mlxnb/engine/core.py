@@ -126,6 +126,10 @@ class Core:
         """The loaded models, in order of loading."""
         return [lane.runtime for lane in list(self._life.lanes.values())]
 
+    def source(self, name: str) -> ModelSource | None:
+        """Where a loaded model was loaded from, be it one lost with a dead thread."""
+        return self._sources.get(name)
+
     def runtime(self, name: str) -> Runtime:
         """A loaded model; one that was lost with a dead thread is loaded again.
 

@@ -31,6 +31,14 @@ def discover() -> list[ModelInfo]:
     return found
 
 
+def sources() -> Iterator[ModelSource]:
+    """As `discover`, without looking into them: the demo model only where it has been fetched."""
+    if read_manifest(demo_folder()) is not None:
+        yield ModelSource(DEMO, demo_folder())
+    yield from _imports()
+    yield from _hub_models()
+
+
 def near_names(name: str) -> list[str]:
     """Names of models on this machine that look like ``name``, nearest first."""
     names = [DEMO, *(source.name for source in [*_imports(), *_hub_models()])]

@@ -22,7 +22,7 @@ from mlxnb.models.source import ModelSource
 from mlxnb.records.explain import Explanation, explain
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions import views
-from mlxnb.sessions.engine import Engine, Progress
+from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.loading import Progress, loading_bar
 from mlxnb.sessions.messages import Message
 from mlxnb.sessions.options import Options, Wanted

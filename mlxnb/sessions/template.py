@@ -7,7 +7,7 @@ text may contain their names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,12 +32,32 @@ class Rendered:
     """Token ids of a conversation, or of its continuation, and whose they are.
 
     ``spans`` is empty where the template does not let messages' ends be found.
-    ``opens_reasoning``: the text ends inside a think tag that the template opened.
+    ``opens_reasoning``: the text ends inside a think tag that the template opened. ``text`` is
+    what the template wrote, where it has just been asked.
     """
 
     tokens: list[int]
     spans: list[Span]
     opens_reasoning: bool
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is written before an answer's reasoning, and between that and its text.
+
+    ``between`` is None where the answer has no reasoning, or it is not written at all.
+    """
+
+    before: str
+    between: str | None
+
+    @classmethod
+    def of(cls, piece: str, thought: str | None) -> Around:
+        """Of what stands before an answer's text; ``thought`` stands for its reasoning."""
+        if thought is None or piece.count(thought) != 1:
+            return cls(piece, None)
+        return cls(*piece.split(thought))
 
 
 class ChatTemplate:
@@ -106,6 +126,37 @@ class ChatTemplate:
         places = find_places(text, bare, answer + 1, literals[1:] if literals else None)
         return self._encoded(text, mark, places, len(messages), continues=True)
 
+    def around(
+        self, messages: list[Message], answers: Mapping[int, bool], tools: list[Any] | None
+    ) -> list[Around] | None:
+        """What the template writes before each of some answers, whatever these say.
+
+        Parameters
+        ----------
+        answers
+            Numbers of messages in order, and whether the answer begins with reasoning.
+
+        Returns
+        -------
+        list or None
+            None where the texts of the answers do not stand in their order, each once.
+        """
+        mark, safe, safe_tools = self._guarded(messages, tools)
+        thoughts = {number: sentinel() for number, reasons in answers.items() if reasons}
+        texts = [sentinel() for _ in answers]
+        for number, text in zip(answers, texts, strict=True):
+            safe = with_text(safe, number, text)
+            if number in thoughts:
+                safe[number]["reasoning_content"] = thoughts[number]
+        try:
+            pieces = cut(self.render(safe, safe_tools).replace(mark, ""), texts)
+        except TemplateFailed:
+            return None
+        if pieces is None:
+            return None
+        pairs = zip(answers, pieces, strict=False)
+        return [Around.of(piece, thoughts.get(number)) for number, piece in pairs]
+
     def literal(self, text: str) -> list[int]:
         """Token ids of a text that follows others; none of them is a special token."""
         mark = choose_mark(text)
@@ -156,7 +207,7 @@ class ChatTemplate:
         spans: list[Span] = []
         if places is not None and encoded.starts is not None:
             spans = spans_of(encoded.starts, places, answer)
-        return Rendered(encoded.tokens, spans, self._opens_reasoning(text))
+        return Rendered(encoded.tokens, spans, self._opens_reasoning(text), text.replace(mark, ""))
 
     def _opens_reasoning(self, text: str) -> bool:
         opening = getattr(self._tokenizer, "think_start", None)

@@ -22,6 +22,7 @@ from mlxnb.records.block_row import BlockRow
 from mlxnb.records.session_row import SessionRow
 from mlxnb.records.tokens import WIDTH, common_prefix, pack, unpack
 from mlxnb.records.turn import CacheStatus, FinishReason, Turn, TurnRecord, Usage
+from mlxnb.sessions.failure import row_text
 from mlxnb.sessions.session import Session
 
 PREVIEW = 40
@@ -45,8 +46,7 @@ def fill(record: TurnRecord, request: Request, reason: FinishReason, ended: floa
     record.cache = request.status or _status(request.plan, request.cached or 0)
     record.finish_reason = reason
     record.output = array("I", request.generated)
-    if request.error is not None:
-        record.error = f"{type(request.error).__name__}: {request.error}"
+    record.error = row_text(record.source, reason, request.error)
 
 
 def _status(plan: Plan | None, cached: int) -> CacheStatus:
