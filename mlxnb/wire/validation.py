@@ -54,10 +54,11 @@ def wrong(reason: str, kind: str = "invalid_value") -> PydanticCustomError:
 
 def _worded(errors: Sequence[ErrorDetails], body: Any) -> WireError:
     """The error that lies deepest: where a value may be of several kinds, its own kind's."""
-    paths = [_path(error["loc"], body) for error in errors]
+    paths = [_path(error, body) for error in errors]
     depth = max(len(path) for path in paths)
     path = next(path for path in paths if len(path) == depth)
     here = [error for error, its in zip(errors, paths, strict=True) if its == path]
+    here = [error for error in here if not error["type"].endswith("_type")] or here
     param = _joined(path)
     if here[0]["type"] == "missing":
         return WireError(400, f"{param} is missing", code="missing_required_parameter", param=param)
@@ -65,16 +66,14 @@ def _worded(errors: Sequence[ErrorDetails], body: Any) -> WireError:
     return WireError(400, f"{param} {_reason(here)}", code=code, param=param)
 
 
-def _path(loc: Sequence[int | str], body: Any) -> tuple[int | str, ...]:
-    """The steps of ``loc`` that are in the body; others are names of pydantic's alternatives."""
+def _path(error: ErrorDetails, body: Any) -> tuple[int | str, ...]:
+    """The steps that are in the body; others are names of pydantic's alternatives."""
     path: list[int | str] = []
-    for number, step in enumerate(loc):
+    for step in error["loc"]:
         if _leads_on(body, step):
             body = body[step]
-        elif not (isinstance(body, dict) and number == len(loc) - 1):
-            continue  # the last one may be missing
-        path.append(step)
-    return tuple(path)
+            path.append(step)
+    return (*path, error["loc"][-1]) if error["type"] == "missing" else tuple(path)
 
 
 def _leads_on(value: Any, step: int | str) -> bool:
@@ -90,6 +89,10 @@ def _joined(path: Sequence[int | str]) -> str:
 
 def _reason(errors: Sequence[ErrorDetails]) -> str:
     """What is wrong, after the field's name."""
+    if errors[0]["type"] == "union_tag_invalid":
+        return f"has a type that is not one of {errors[0]['ctx']['expected_tags']}"
+    if errors[0]["type"] == "union_tag_not_found":
+        return "has no type"
     reasons = list(dict.fromkeys(error["msg"] for error in errors))
     wanted = [r.removeprefix(_SHOULD) for r in reasons if r.startswith(_SHOULD)]
     if wanted:
