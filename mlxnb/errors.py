@@ -181,6 +181,10 @@ class HostGone(MlxnbError, ConnectionError):
         )
 
 
+class HostUnreachable(HostGone):
+    """A host could not be connected to: it has seen nothing of the request."""
+
+
 class HostRefused(MlxnbError, RuntimeError):
     """A host answered with an error; ``status`` is HTTP's, ``body`` the answer's JSON."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from mlxnb.errors import HostGone, HostRefused
+from mlxnb.errors import HostGone, HostRefused, HostUnreachable
 from mlxnb.link.places import check_private
 from mlxnb.link.proof import Identity, check, owner, sign
 from mlxnb.link.record import HostRecord
@@ -48,8 +48,10 @@ class Client:
 
         Raises
         ------
+        HostUnreachable
+            No connection: the host has seen nothing of the request.
         HostGone
-            The host cannot be reached, or was lost in the midst of its answer.
+            The host was lost in the midst of its answer.
         ProofFailed
             What answers is not the host.
         """
@@ -127,7 +129,7 @@ def _socket(record: HostRecord) -> str:
     try:
         check_private(Path(record.socket).parent)
     except FileNotFoundError as error:
-        raise HostGone(record.title or record.kind, "its socket is gone") from error
+        raise HostUnreachable(record.title or record.kind, "its socket is gone") from error
     return record.socket
 
 
@@ -144,6 +146,8 @@ def _sign(request: httpx2.Request, record: HostRecord, identity: Identity | None
 def _gone(record: HostRecord) -> Iterator[None]:
     try:
         yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        raise HostUnreachable(record.title or record.kind, type(error).__name__) from error
     except httpx2.TransportError as error:
         raise HostGone(record.title or record.kind, type(error).__name__) from error
 
