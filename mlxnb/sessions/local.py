@@ -47,6 +47,8 @@ class LocalEngine(Engine):
     ----------
     budget
         Bytes for KV; None: chosen from the machine's memory.
+    host
+        What the turns' rows name as their host; None: this kernel.
     **core
         For `mlxnb.engine.core.Core`.
 
@@ -56,8 +58,8 @@ class LocalEngine(Engine):
         Starts turns, for sessions and for doors of other kinds.
     """
 
-    def __init__(self, budget: int | None = None, **core: Any) -> None:
-        self.runner = Turns(f"kernel-{os.getpid()}", budget, **core)
+    def __init__(self, budget: int | None = None, host: str | None = None, **core: Any) -> None:
+        self.runner = Turns(host or f"kernel-{os.getpid()}", budget, **core)
         self.core, self.ledger = self.runner.core, self.runner.ledger
         self._sessions = Registry()
         self._texts: dict[str, Texts] = {}
@@ -71,7 +73,7 @@ class LocalEngine(Engine):
         """See `Engine.load`."""
         return self.load_source(resolve(name, adapter=adapter, progress=progress), progress)
 
-    def load_source(self, source: ModelSource, progress: bool = True) -> ModelInfo:
+    def load_source(self, source: ModelSource, progress: bool | Progress = True) -> ModelInfo:
         """Load a model that has been found; it is the one that new sessions get."""
         with loading_bar(source.name, progress) as show:
             runtime = self.take_in(source, show)
