@@ -126,6 +126,11 @@ class Core:
         """The loaded models, in order of loading."""
         return [lane.runtime for lane in list(self._life.lanes.values())]
 
+    def queues(self) -> dict[str, tuple[int, int]]:
+        """How many requests wait and how many run, by the name of the model."""
+        lanes = list(self._life.lanes.items())
+        return {name: (len(lane.waiting), lane.running) for name, lane in lanes}
+
     def source(self, name: str) -> ModelSource | None:
         """Where a loaded model was loaded from, be it one lost with a dead thread."""
         return self._sources.get(name)

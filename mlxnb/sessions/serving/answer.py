@@ -12,8 +12,10 @@ from mlxnb.engine.request import Request
 from mlxnb.records.turn import CacheStatus, FinishReason, Turn, TurnRecord, Usage
 from mlxnb.sessions import views
 from mlxnb.sessions.ask import Ask
+from mlxnb.sessions.messages import Message, answer_message
 from mlxnb.sessions.serving.conversation import Conversation
 from mlxnb.sessions.serving.prompt import Prompt
+from mlxnb.sessions.serving.track import Track
 from mlxnb.sessions.texts import Texts
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,9 @@ class Answer:
         What the engine runs it with.
     turn
         None until it has ended.
+    said, track
+        The answer as a message, and the conversation's tokens with it; None until it has ended
+        well. No tokens are kept where tool markup was left out of the text (W37).
     gate
         To be held while it is queued or ended without having been.
     queued
@@ -72,6 +77,8 @@ class Answer:
         self.cache: CacheStatus = conversation.status(prompt, 0)
         self.tuning: Mapping[str, float] = {}
         self.turn: Turn | None = None
+        self.said: Message | None = None
+        self.track: Track | None = None
         self.gate = threading.RLock()
         self.queued = False
         self.settled = threading.Event()
@@ -122,6 +129,12 @@ class Answer:
         turn = self.turn
         return turn is not None and turn.finish_reason not in ("cancelled", "error")
 
+    @property
+    def heard(self) -> tuple[Message, ...]:
+        """What is answered: all messages but the beginning of the answer itself."""
+        messages = self.conversation.messages
+        return messages[:-1] if self.ask.continues_answer else messages
+
     # --- the client's side --------------------------------------------------------------------
 
     def follow(self, listener: Listener) -> None:
@@ -160,9 +173,19 @@ class Answer:
         """Its row is complete."""
         self.turn = views.turn_of(request)
         try:
+            if self.committed:
+                self._conclude(self.turn)
             self._on_end(self)
         except Exception:
             log.exception("the end of answer %s was not seen to", self.response_id)
+
+    def _conclude(self, turn: Turn) -> None:
+        said = answer_message(turn)
+        if self.ask.continues_answer:
+            said["content"] = f"{self.conversation.messages[-1]['content']}{said['content']}"
+        self.said = said
+        if not self.request.machine.suppressed_markup:
+            self.track = self.prompt.track(self.request, turn)
 
     def _tell(self, event: Event) -> None:
         with self._telling:

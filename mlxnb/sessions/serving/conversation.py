@@ -25,16 +25,16 @@ class Conversation:
         The system text.
     track
         Tokens of answers among them, as generated.
-    chained
-        It continues a response by its id.
+    chain
+        The response that it continues by its id.
     warm
-        That response is a live session, which this continues under the same system text.
+        That is a live session, which this continues under the same system text.
     """
 
     messages: tuple[Message, ...]
     system: str | None
     track: Track | None
-    chained: bool = False
+    chain: Chain | None = None
     warm: bool = False
 
     @classmethod
@@ -47,7 +47,7 @@ class Conversation:
         same = system == chain.system and salt == chain.salt
         messages = (*_lead(system), *chain.messages, *ask.messages)
         track = chain.track if same else None
-        return cls(messages, system, track, chained=True, warm=same and chain.warm)
+        return cls(messages, system, track, chain=chain, warm=same and chain.warm)
 
     @classmethod
     def of_messages(cls, ask: Ask) -> Conversation:
@@ -64,7 +64,7 @@ class Conversation:
         A warm session is hit when all that its tokens and the prompt share is there; the KV of
         an answer's last token may not be.
         """
-        if not self.chained:
+        if self.chain is None:
             return "prefix_hit" if planned else "fresh"
         if not (self.warm and planned and self.track is not None):
             return "cold_replay"

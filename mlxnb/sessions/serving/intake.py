@@ -12,11 +12,11 @@ from mlxnb.models.source import ModelSource
 from mlxnb.sessions.ask import Ask
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.order import Order
+from mlxnb.sessions.serving.activity import Activity
 from mlxnb.sessions.serving.answer import Answer
 from mlxnb.sessions.serving.constraints import processors
 from mlxnb.sessions.serving.conversation import Conversation
 from mlxnb.sessions.serving.limits import Limits
-from mlxnb.sessions.serving.meters import Meters
 from mlxnb.sessions.serving.models import Models
 from mlxnb.sessions.serving.prompt import Prompt, make_prompt
 from mlxnb.sessions.serving.salts import Keys, salt_of
@@ -44,13 +44,13 @@ class Intake:
         engine: LocalEngine,
         models: Models,
         limits: Limits,
-        meters: Meters,
+        activity: Activity,
         conversation: Callable[[Ask, Texts, str], Conversation],
         new_id: Callable[[], str],
         on_end: Callable[[Answer], None],
     ) -> None:
         self._runner, self._models = engine.runner, models
-        self._limits, self._meters, self._keys = limits, meters, Keys()
+        self._limits, self._activity, self._keys = limits, activity, Keys()
         self._conversation, self._new_id, self._on_end = conversation, new_id, on_end
 
     # --- what costs nothing -------------------------------------------------------------------
@@ -106,6 +106,7 @@ class Intake:
             owner=None if ask.previous is not None else self._keys.name(ask.key, salt),
             salt=salt,
             caller=ask.caller,
+            history=prompt.history,
             tools=shown_tools(ask),
         )
         constraints = processors(ask, texts, prompt)
@@ -142,7 +143,7 @@ class Intake:
                 if waiter.owner is None:
                     return False
                 self._runner.open(answer.request, answer)
-            self._meters.began(answer.model)
+            self._activity.began(answer.model)
             return True
 
     def _queue(self, answer: Answer, limited: bool) -> None:

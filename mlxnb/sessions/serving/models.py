@@ -14,11 +14,11 @@ from mlxnb.models.info import context_length
 from mlxnb.models.source import ModelSource
 from mlxnb.records.turn import TurnRecord
 from mlxnb.sessions.local import LocalEngine
+from mlxnb.sessions.serving.activity import Activity
 from mlxnb.sessions.serving.catalog import Catalog
 from mlxnb.sessions.serving.known import Known
 from mlxnb.sessions.serving.limits import Limits
 from mlxnb.sessions.serving.loads import Loads, Progress
-from mlxnb.sessions.serving.meters import Meters
 from mlxnb.sessions.texts import Texts
 
 
@@ -44,12 +44,12 @@ class Models:
     """
 
     def __init__(
-        self, engine: LocalEngine, catalog: Catalog, limits: Limits, meters: Meters
+        self, engine: LocalEngine, catalog: Catalog, limits: Limits, activity: Activity
     ) -> None:
         self.lock = threading.RLock()
         self.loads = Loads(self._load, self.is_loaded, limits.waiting)
         self._engine, self._catalog = engine, catalog
-        self._limits, self._meters = limits, meters
+        self._limits, self._activity = limits, activity
         self._known = Known()
 
     # --- names --------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Models:
                         raise
             well = True
         finally:
-            self._meters.loaded(source.name, time.perf_counter() - began, well)
+            self._activity.loaded(source.name, time.perf_counter() - began, well)
 
     def _unload_oldest(self) -> bool:
         """Unload the model that has not been used for longest; False: all are in use."""
@@ -147,7 +147,7 @@ class Models:
         names = [runtime.info.name for runtime in self._engine.core.runtimes()]
         found = []
         for name in names:
-            ours, theirs = self._meters.idle_s(name), _idle_s(name, rows)
+            ours, theirs = self._activity.idle_s(name), _idle_s(name, rows)
             if ours is not None and theirs is not None:
                 found.append((name, min(ours, theirs)))
         return found

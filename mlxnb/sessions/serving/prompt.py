@@ -10,6 +10,7 @@ from mlxnb.engine.request import Request
 from mlxnb.records.turn import Span, Turn
 from mlxnb.sessions.kept import kept_output
 from mlxnb.sessions.messages import Message
+from mlxnb.sessions.options import HistoryKind
 from mlxnb.sessions.order import tool_list
 from mlxnb.sessions.serving.track import Track, written_digest
 from mlxnb.sessions.template import Around, ChatTemplate, Rendered
@@ -32,6 +33,8 @@ class Prompt:
         Digest of what the template wrote behind the base.
     opened
         The template has opened the reasoning.
+    history
+        ``exact``: every earlier answer is there as it was generated; ``template``: one is not.
     begun
         Tokens at its end that are the beginning of the answer.
     """
@@ -42,6 +45,7 @@ class Prompt:
     written: bytes
     opened: bool
     template: ChatTemplate
+    history: HistoryKind
     begun: int = 0
 
     def track(self, request: Request, turn: Turn) -> Track:
@@ -100,9 +104,21 @@ def make_prompt(
         rendered = suffix if base is None else base.line().joined(suffix)
         digest = written_digest(suffix.text, texts.tokenizer.think_start)
         prompt = Prompt(
-            rendered, base, len(said), digest, rendered.opens_reasoning, template=template
+            rendered,
+            base,
+            messages=len(said),
+            written=digest,
+            opened=rendered.opens_reasoning,
+            template=template,
+            history=_history(said, base),
         )
         return prompt if begun is None else _begun(prompt, texts, begun)
+
+
+def _history(messages: Sequence[Message], base: Track | None) -> HistoryKind:
+    known = -1 if base is None else base.answer
+    anew = any(message["role"] == "assistant" for message in messages[known + 1 :])
+    return "template" if anew else "exact"
 
 
 def _kept(

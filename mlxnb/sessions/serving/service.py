@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from mlxnb.errors import ModelChanged
 from mlxnb.sessions.ask import Ask
 from mlxnb.sessions.local import LocalEngine
-from mlxnb.sessions.messages import Message, answer_message
+from mlxnb.sessions.serving.activity import Activity
 from mlxnb.sessions.serving.answer import Answer
 from mlxnb.sessions.serving.catalog import Catalog
+from mlxnb.sessions.serving.chain import FIELD, Chain
+from mlxnb.sessions.serving.comparison import Comparisons, Miss
 from mlxnb.sessions.serving.conversation import Conversation
+from mlxnb.sessions.serving.filing import Filing
+from mlxnb.sessions.serving.health import Health, counters_of, health_of
 from mlxnb.sessions.serving.intake import Intake, shown_tools
 from mlxnb.sessions.serving.limits import Limits
-from mlxnb.sessions.serving.meters import Meters
 from mlxnb.sessions.serving.models import ModelCard, Models
 from mlxnb.sessions.serving.replay import Replay, scope_of
-from mlxnb.sessions.serving.salts import salt_of
+from mlxnb.sessions.serving.row import Row
+from mlxnb.sessions.serving.store import Store
 from mlxnb.sessions.serving.watch import Watch
 from mlxnb.sessions.texts import Texts
-
-log = logging.getLogger(__name__)
 
 CHECK_S = 0.5
 """Seconds between two looks at the engine's health."""
 IDLE_S = 1.0
 """Seconds between two looks for idle models."""
+SWEEP_S = 300.0
+"""Seconds between two sweeps of expired rows."""
 
 
 class Service:
@@ -37,13 +43,10 @@ class Service:
         Closed by whoever made it.
     catalog
         The models that may be asked for.
+    store
+        Where responses are kept; closed with this. None: storing is turned off.
     host
         The eight letters that the ids of responses carry.
-
-    Attributes
-    ----------
-    meters
-        What it has done so far.
     """
 
     def __init__(
@@ -51,23 +54,31 @@ class Service:
         engine: LocalEngine,
         *,
         catalog: Catalog,
+        store: Store | None,
         host: str,
         limits: Limits = Limits(),  # noqa: B008 - frozen
     ) -> None:
-        self.engine, self.meters = engine, Meters()
-        self._host = host
-        self._models = Models(engine, catalog, limits, self.meters)
+        self.engine, self._activity = engine, Activity()
+        self._models = Models(engine, catalog, limits, self._activity)
+        self._filing = Filing(store, limits)
         self._replay = Replay(limits.replay_bytes)
+        self._comparisons = Comparisons(engine.ledger)
         self._intake = Intake(
             engine,
             self._models,
             limits,
-            self.meters,
+            self._activity,
             conversation=self._conversation,
             new_id=lambda: f"resp_{host}_{secrets.token_hex(12)}",
             on_end=self._ended,
         )
-        self._watch = Watch({engine.core.check: CHECK_S, self._models.unload_idle: IDLE_S})
+        self._watch = Watch(
+            {
+                engine.core.check: CHECK_S,
+                self._models.unload_idle: IDLE_S,
+                self._filing.sweep: SWEEP_S,
+            }
+        )
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -79,40 +90,93 @@ class Service:
 
         Raises
         ------
-        ModelNotFound, ContextOverflow, TemplateFailed, InvalidOption, QueueFull
+        ModelNotFound, ContextOverflow, TemplateFailed, InvalidOption, BadSchema, QueueFull
             Nothing was touched.
+        UnknownResponse, ChainTooLong, StorageTimeout, StorageFailed
+            The response that it continues; see ``chain``.
+        ModelChanged
+            That was made by other content than the model's.
         ModelUnloaded
-            The model was replaced, more than once.
+            The model was replaced meanwhile, more than once.
         """
-        return self._intake.begin(ask)
+        answer = self._intake.begin(ask)
+        self._filing.expect(answer)
+        self._comparisons.note(answer)
+        return answer
 
     def count(self, ask: Ask) -> int:
-        """Tokens of the prompt that a request would have. Nothing is queued."""
+        """Tokens of the prompt that a request would have; nothing is queued.
+
+        Raises as ``begin`` does.
+        """
         return len(self._intake.prompt(ask).rendered.tokens)
 
+    def diagnose(self, answer: Answer, comparison_id: str | None, caller: str) -> Miss | None:
+        """What an answer missed of an earlier one's prefix; None: nothing, or none is named.
+
+        An id of another caller or salt is not found.
+        """
+        if comparison_id is None:
+            return None
+        return self._comparisons.miss(answer, comparison_id, caller)
+
     def _conversation(self, ask: Ask, texts: Texts, salt: str) -> Conversation:
+        """What a request goes on from; what follows a response is never sought by content."""
+        if ask.previous is not None:
+            chain = self.chain(ask.previous, ask.caller)
+            if chain.key != texts.key:
+                raise ModelChanged(
+                    f"the response {ask.previous!r} was made by {chain.model} as it was then, and "
+                    f"{texts.name} has other content; send the conversation as input instead",
+                    param=FIELD,
+                )
+            return Conversation.of_chain(ask, chain, salt)
         own = Conversation.of_messages(ask)
         said = own.messages[:-1] if ask.continues_answer else own.messages
-        track = self._replay.find(scope_of(texts.key, salt, shown_tools(ask)), said)
-        return own.over(track)
+        return own.over(self._replay.find(scope_of(texts.key, salt, shown_tools(ask)), said))
 
     def _ended(self, answer: Answer) -> None:
         """An answer has ended; runs on the engine's thread, before its client is told."""
-        self.meters.ended(answer.record, answer.error)
-        if answer.committed and not answer.request.machine.suppressed_markup:
-            self._remember(answer)
+        self._activity.ended(answer.model)
+        if answer.track is not None and answer.said is not None:
+            scope = scope_of(answer.texts.key, answer.request.salt, shown_tools(answer.ask))
+            self._replay.add(scope, answer.heard, answer.said, answer.track)
+        if not (answer.committed and answer.ask.store):
+            answer.settled.set()
 
-    def _remember(self, answer: Answer) -> None:
-        turn, ask = answer.turn, answer.ask
-        assert turn is not None, "an answer has ended"
-        messages = list(answer.conversation.messages)
-        said: Message = answer_message(turn)
-        if ask.continues_answer:
-            said = {**said, "content": messages.pop()["content"] + said["content"]}
-        scope = scope_of(answer.texts.key, salt_of(ask.caller, ask.cache_salt), shown_tools(ask))
-        self._replay.add(scope, messages, said, answer.prompt.track(answer.request, turn))
+    # --- what is stored -----------------------------------------------------------------------
 
-    # --- models -------------------------------------------------------------------------------
+    def file(
+        self,
+        answer: Answer,
+        *,
+        response: Mapping[str, Any],
+        input_items: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """File a response before its end is sent; see `Filing.file`."""
+        self._filing.file(answer, response, input_items)
+
+    def unfile(self, answer: Answer) -> None:
+        """Take a response back whose end could not be delivered."""
+        self._filing.unfile(answer)
+
+    def chain(self, response_id: str, caller: str) -> Chain:
+        """A response and all that it continues; see `Filing.chain`."""
+        return self._filing.chain(response_id, caller)
+
+    def stored(self, response_id: str, caller: str) -> Row:
+        """A stored response; see `Filing.stored`."""
+        return self._filing.stored(response_id, caller)
+
+    def delete(self, response_id: str, caller: str) -> None:
+        """Delete a response; see `Filing.delete`."""
+        self._filing.delete(response_id, caller)
+
+    def cancel(self, response_id: str, caller: str) -> bool:
+        """Stop an answer; False: it has ended already. See `Filing.cancel`."""
+        return self._filing.cancel(response_id, caller)
+
+    # --- models and state ---------------------------------------------------------------------
 
     def models(self) -> list[ModelCard]:
         """The models that can be asked for."""
@@ -128,6 +192,19 @@ class Service:
         """
         return self._models.card(asked)
 
+    def health(self) -> Health:
+        """How it is now."""
+        return health_of(self.engine.core, self._models, self._filing)
+
+    def counters(self) -> dict[str, float]:
+        """What it does and holds now, and what loads have cost, by name."""
+        return counters_of(self.engine.core, self._models, self._activity)
+
+    def loaded(self) -> list[str]:
+        """Names of the models in memory."""
+        return [runtime.info.name for runtime in self.engine.core.runtimes()]
+
     def close(self) -> None:
-        """Stop what runs by itself; the engine stays."""
+        """Write what is to be written, and stop what runs by itself; the engine stays."""
         self._watch.close()
+        self._filing.close()

@@ -1,0 +1,190 @@
+"""The file of the store: opened, brought to the present form, and replaced when it is damaged."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from mlxnb.errors import StorageFailed, StorageTimeout
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BUSY_S = 2.0
+"""Seconds that another process's writing is waited for."""
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE responses (
+        id TEXT PRIMARY KEY,
+        previous TEXT,
+        owner TEXT NOT NULL,
+        salt TEXT NOT NULL,
+        model TEXT NOT NULL,
+        key TEXT NOT NULL,
+        system TEXT,
+        created REAL NOT NULL,
+        expires REAL NOT NULL,
+        response TEXT NOT NULL,
+        input_items TEXT NOT NULL,
+        messages TEXT NOT NULL,
+        tokens BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX responses_by_expiry ON responses (expires);
+    """,
+)
+"""Statements that bring a file from each version of the schema to the next."""
+
+
+class Database:
+    """A SQLite file that this user's hosts share. One connection, used by one thread at a time.
+
+    A damaged file is put aside and a new one begun; one that was deleted is begun anew. Neither
+    ends anything but the rows in it.
+
+    Parameters
+    ----------
+    path
+        The file; its folder is made for this user alone.
+    migrations
+        See `MIGRATIONS`.
+    """
+
+    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
+        self.path = path
+        self._migrations = migrations
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do something in a transaction.
+
+        Raises
+        ------
+        StorageTimeout
+            Other threads or processes had it for too long.
+        StorageFailed
+            It cannot be read or written.
+        """
+        if not self._lock.acquire(timeout=BUSY_S):
+            raise StorageTimeout(f"the store {self.path} is busy; try again")
+        try:
+            try:
+                return self._run(work)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._put_aside(error)
+                return self._run(work)
+        except sqlite3.Error as error:
+            self._forget()
+            raise self._failure(error) from None
+        except OSError as error:
+            self._forget()
+            raise self._failed(error.strerror or str(error)) from None
+        finally:
+            self._lock.release()
+
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(connection)
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+        return result
+
+    # --- the file -----------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        """The connection, a new one where the file is not the one that it was."""
+        if self._connection is not None and self._file == _identity(self.path):
+            return self._connection
+        self._forget()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._connection = sqlite3.connect(
+            self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        self._file = _identity(self.path)
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        self._migrate(self._connection)
+        return self._connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > len(self._migrations):
+                raise self._failed("a newer version of mlxnb has written it")
+            for script in self._migrations[version:]:
+                for statement in filter(str.strip, script.split(";")):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {len(self._migrations)}")
+        except BaseException:
+            connection.rollback()
+            self._forget()
+            raise
+        connection.commit()
+
+    def _put_aside(self, error: sqlite3.Error) -> None:
+        """Begin anew beside a damaged file."""
+        self._forget()
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
+        log.error("the store %s is damaged (%s); it is now %s", self.path, error, aside.name)
+        self.path.rename(aside)
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._forget()
+
+    # --- errors -------------------------------------------------------------------------------
+
+    def _failure(self, error: sqlite3.Error) -> Exception:
+        if _code(error) in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+            return StorageTimeout(f"the store {self.path} is busy; try again")
+        return self._failed(str(error))
+
+    def _failed(self, reason: str) -> StorageFailed:
+        return StorageFailed(
+            f"the store {self.path} cannot be used ({reason}); free or repair it, or turn storing "
+            "off"
+        )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file that is now; None: none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _code(error: sqlite3.Error) -> str:
+    """The primary name of SQLite's result, ``SQLITE_BUSY`` for ``SQLITE_BUSY_SNAPSHOT``."""
+    name = str(getattr(error, "sqlite_errorname", ""))
+    return "_".join(name.split("_")[:2])
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return _code(error) in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
