@@ -54,3 +54,11 @@ def start(name: str = "f", id: str = "call_1") -> Piece:
 
 def arguments(value: str) -> Piece:
     return Piece("tool_arguments", value)
+
+
+@dataclass
+class FakeChain:
+    """A stored response that is continued."""
+
+    pending: dict[str, str] = field(default_factory=dict)
+    outputs: list[dict[str, Any]] = field(default_factory=list)
