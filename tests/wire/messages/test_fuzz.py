@@ -31,7 +31,7 @@ OPTIONS = st.fixed_dictionaries(
 SHOWN = st.sampled_from(["summarized", "omitted"])
 
 
-@settings(max_examples=1500, database=None)
+@settings(max_examples=1000, database=None)
 @given(RAW, OPTIONS, SHOWN, st.integers(1, 9))
 def test_w40_a_stream_adds_up_to_the_message(
     fragments: list[str], options: dict[str, Any], shown: str, size: int
