@@ -1,0 +1,1 @@
+"""mlxnb's own routes, for notebooks: what its engine shows and does, from another process."""

@@ -1,0 +1,84 @@
+"""``GET`` of what the frames show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mlxnb import __version__
+from mlxnb.errors import UnknownTurn
+from mlxnb.host.control.route import Control
+from mlxnb.host.control.rows import record_to_json, to_json
+from mlxnb.records.explain import Explanation, explain
+from mlxnb.records.turn import TurnRecord
+from mlxnb.sessions import views
+
+NOTEBOOK = ("magic", "widget", "python")
+"""Sources of turns whose texts a notebook shows anyway."""
+
+
+class Status(Control):
+    """``GET api/status``: how the host is, and what it does."""
+
+    async def get(self) -> None:
+        """Answer with its health and its traffic."""
+        health = await self.context.blocking(self.context.service.health)
+        traffic = self.context.traffic
+        told = {"requests": traffic.requests, "in_flight": traffic.in_flight}
+        self.answer({"version": __version__, "health": to_json(health), **told})
+
+
+class Turns(Control):
+    """``GET api/turns``: the records of all turns that the caller may see, oldest first."""
+
+    async def get(self) -> None:
+        """Answer with records, without their tokens."""
+        await self.told(lambda: {"turns": [record_to_json(r) for r in self._seen()]})
+
+    def _seen(self) -> list[TurnRecord]:
+        sight = self.sight
+        return [record for record in self.engine.ledger.rows() if sight.sees_turn(record)]
+
+
+class Prefix(Control):
+    """``GET api/prefix``: the blocks of the prefix cache.
+
+    Texts are in them only where ``text=1`` asks for them and nobody else's can be among them.
+    """
+
+    async def get(self) -> None:
+        """Answer with block rows."""
+        with_text = self.flag("text")
+        await self.told(lambda: {"blocks": to_json(self._rows(with_text))})
+
+    def _rows(self, with_text: bool) -> list[Any]:
+        rows = list(views.block_rows(self.engine.core))
+        alone = all(map(self.sight.sees_turn, self.engine.ledger))
+        return rows if with_text and alone else [replace(row, preview="") for row in rows]
+
+
+class Models(Control):
+    """``GET api/models``: what is loaded, and what else is on this machine."""
+
+    async def get(self) -> None:
+        """Answer with facts about models."""
+        await self.told(lambda: {"models": to_json(views.all_models(self.engine.core))})
+
+
+class Explain(Control):
+    """``GET api/explain/{turn}``; ``text=1`` shows texts of turns that came over HTTP too."""
+
+    async def get(self, turn_id: str) -> None:
+        """Answer with an explanation."""
+        with_text = self.flag("text")
+        await self.told(lambda: {"explanation": to_json(self._explained(turn_id, with_text))})
+
+    def _explained(self, turn_id: str, with_text: bool) -> Explanation:
+        sight, ledger = self.sight, self.engine.ledger
+        record = ledger[turn_id]
+        if not sight.sees_turn(record):
+            raise UnknownTurn(f"no turn {turn_id!r}")
+        earlier = [other for other in ledger.before(turn_id) if sight.sees_turn(other)]
+        decode = views.decoder(self.engine.core, record.fingerprint)
+        shown = with_text or record.source in NOTEBOOK
+        return explain(record, earlier, decode, show_text=shown)

@@ -1,0 +1,48 @@
+"""Records as JSON and back: what a host's engine shows, for another process to make frames of."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
+
+from mlxnb.records.turn import Timing, TurnRecord, Usage
+
+T = TypeVar("T")
+
+_WITH_IDS = ("prompt", "output", "spans")
+"""Fields of a turn's record that hold its tokens; they stay in their host."""
+
+
+def to_json(row: object) -> Any:
+    """A dataclass, or a list of them, as JSON values."""
+    return to_jsonable_python(row, inf_nan_mode="null")
+
+
+def from_json(kind: type[T], value: Any) -> T:
+    """The dataclass that ``to_json`` was given."""
+    return TypeAdapter(kind).validate_python(value, strict=False)
+
+
+def record_to_json(record: TurnRecord) -> dict[str, Any]:
+    """A turn's record without its tokens."""
+    names = (field.name for field in fields(record) if field.name not in _WITH_IDS)
+    return {name: to_json(getattr(record, name)) for name in names}
+
+
+def record_from_json(value: Mapping[str, Any]) -> TurnRecord:
+    """The record; fields that this version does not know are left out."""
+    known = {field.name for field in fields(TurnRecord)}
+    named = {name: given for name, given in value.items() if name in known}
+    return TurnRecord(
+        **named
+        | {
+            "started_at": dt.datetime.fromisoformat(named["started_at"]),
+            "usage": from_json(Usage, named["usage"]),
+            "timing": from_json(Timing, named["timing"]),
+        }
+    )

@@ -1,0 +1,112 @@
+"""Turns of sessions that another process's notebooks hold: followed as they are generated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlxnb.engine.events import Piece
+from mlxnb.errors import RequestFailed
+from mlxnb.host.control.conversations import NONE, Conversation
+from mlxnb.host.control.events import Events, Left
+from mlxnb.host.control.look import NOTEBOOK
+from mlxnb.host.control.rows import record_to_json, to_json
+from mlxnb.records.turn import Source, Turn
+from mlxnb.sessions.reply import Reply
+from mlxnb.wire import errors
+from mlxnb.wire.errors import invalid
+
+
+class Follow(Conversation):
+    """A route that streams a turn: ``prefill`` and ``piece`` events, and at last ``turn``.
+
+    A turn that fails ends in ``turn`` too, with its error in OpenAI's shape. A client that goes
+    away cancels it.
+    """
+
+    events: Events | None = None
+    reply: Reply | None = None
+
+    def on_connection_close(self) -> None:
+        """Stop the turn within one step."""
+        super().on_connection_close()
+        if self.events is not None:
+            self.events.leave()
+        if self.reply is not None:
+            self.reply.cancel()
+
+    async def follow(self, reply: Reply) -> None:
+        """Stream a turn that has begun."""
+        self.reply = reply
+        self.events = Events(self)
+        await self.events.run("turn", lambda: self._followed(reply))
+
+    def _followed(self, reply: Reply) -> dict[str, Any]:
+        error: Exception | None = None
+        try:
+            for event in reply.events():
+                self._tell(event)
+        except Left:
+            reply.stop()
+        except RequestFailed as failed:
+            error = failed
+        turn = reply.outcome()
+        return self._told_turn(turn, error)
+
+    def _tell(self, event: object) -> None:
+        assert self.events is not None, "a turn is followed into its events"
+        name = "piece" if isinstance(event, Piece) else "prefill"
+        self.events.tell(name, to_json(event))
+
+    def _told_turn(self, turn: Turn, error: Exception | None) -> dict[str, Any]:
+        told = {"turn": to_json(turn), "record": record_to_json(self.engine.ledger[turn.id])}
+        return told if error is None else told | errors.openai_body(errors.of(error))
+
+
+class Send(Follow):
+    """``POST api/sessions/{name}/turns``: say something."""
+
+    async def post(self, name: str) -> None:
+        """Begin, and stream; what is wrong with the request is a plain error."""
+        fields = self.fields(text=str, source=(str, NONE), sampling=(dict, NONE))
+        source: Source = fields["source"] or "python"
+        if source not in NOTEBOOK:
+            raise invalid(f"source is one of {', '.join(NOTEBOOK)}", "source")
+        begin = self.session(name).reply
+        sampling = fields["sampling"] or {}
+        if sampling.keys() & {"text", "source"}:
+            raise invalid("sampling has options of sampling alone", "sampling")
+        await self.follow(
+            await self.context.blocking(lambda: begin(fields["text"], source, **sampling))
+        )
+
+
+class Warm(Follow):
+    """``POST api/warm``: compute the KV of a system text, or of a session's history."""
+
+    async def post(self) -> None:
+        """Wait until it is there."""
+        fields = self.fields(system=(str, NONE), session=(str, NONE), model=(str, NONE))
+        if (fields["system"] is None) == (fields["session"] is None):
+            raise invalid("give system, or session")
+
+        def warm() -> dict[str, Any]:
+            name = fields["session"]
+            what = fields["system"] if name is None else self.session(name)
+            return self._told_turn(self.engine.warm(what, fields["model"]), None)
+
+        await self.told(warm)
+
+
+class ToolResult(Follow):
+    """``POST api/sessions/{name}/tool_results``: the result of a call; with the last the turn."""
+
+    async def post(self, name: str) -> None:
+        """Take it; ``turn`` is null while results are outstanding."""
+        fields = self.fields(call_id=str, content=object, is_error=(bool, NONE))
+        give = self.session(name).send_tool_result
+
+        def result() -> dict[str, Any]:
+            turn = give(fields["call_id"], fields["content"], bool(fields["is_error"]))
+            return {"turn": None} if turn is None else self._told_turn(turn, None)
+
+        await self.told(result)
