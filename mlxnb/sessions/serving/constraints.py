@@ -1,23 +1,18 @@
-"""What a request demands of its answer's form, as logits processors."""
+"""What a request demands of its answer's form and cannot have."""
 
 from __future__ import annotations
 
-from mlxnb.engine.sampling import Processor
 from mlxnb.errors import InvalidOption
 from mlxnb.sessions.ask import Ask
-from mlxnb.sessions.serving.prompt import Prompt
-from mlxnb.sessions.texts import Texts
 
 
-def processors(ask: Ask, texts: Texts, prompt: Prompt) -> list[Processor]:
-    """The processors that hold an answer to its form; none for a free one.
+def check_form(ask: Ask) -> None:
+    """Refuse a form that an answer is not held to, rather than ignore it.
 
     Raises
     ------
-    BadSchema
-        The schema cannot be enforced.
     InvalidOption
-        A form that is not enforced: it is refused rather than ignored.
+        The message names the field.
     """
     for field, demanded in (
         ("text.format", ask.schema is not None),
@@ -26,5 +21,4 @@ def processors(ask: Ask, texts: Texts, prompt: Prompt) -> list[Processor]:
         ("thinking", ask.thinking_budget is not None),
     ):
         if demanded:
-            raise InvalidOption(f"{field}: {texts.name} cannot be held to it", param=field)
-    return []
+            raise InvalidOption(f"{field}: answers cannot be held to it", param=field)

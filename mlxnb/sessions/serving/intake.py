@@ -14,7 +14,7 @@ from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.order import Order
 from mlxnb.sessions.serving.activity import Activity
 from mlxnb.sessions.serving.answer import Answer
-from mlxnb.sessions.serving.constraints import processors
+from mlxnb.sessions.serving.constraints import check_form
 from mlxnb.sessions.serving.conversation import Conversation
 from mlxnb.sessions.serving.limits import Limits
 from mlxnb.sessions.serving.models import Models
@@ -109,9 +109,11 @@ class Intake:
             history=prompt.history,
             tools=shown_tools(ask),
         )
-        constraints = processors(ask, texts, prompt)
+        check_form(ask)
         request = self._runner.request(texts, order)
-        request.extra_processors = constraints
+        for token in prompt.begun:  # text that goes on keeps the space it begins with
+            request.detokenizer.add_token(token)
+        request.detokenizer.last_segment  # noqa: B018 - reads what the client has said itself
         return Answer(
             ask,
             response_id,

@@ -46,14 +46,14 @@ class Prompt:
     opened: bool
     template: ChatTemplate
     history: HistoryKind
-    begun: int = 0
+    begun: tuple[int, ...] = ()
 
     def track(self, request: Request, turn: Turn) -> Track:
         """The conversation with the answer that has come of this."""
         start = self.base.length if self.base is not None else 0
-        end = len(self.rendered.tokens) - self.begun
+        end = len(self.rendered.tokens) - len(self.begun)
         own = [s for s in self.rendered.spans if s.start >= start and s.end <= end]
-        output = [*self.rendered.tokens[end:], *kept_output(request, self.template.literal)]
+        output = [*self.begun, *self._kept(request, turn)]
         return Track(
             before=self.base,
             suffix=array("I", self.rendered.tokens[start:end]),
@@ -65,6 +65,12 @@ class Prompt:
             reasons=bool(turn.reasoning),
             length=end + len(output),
         )
+
+    def _kept(self, request: Request, turn: Turn) -> list[int]:
+        """The tokens that stay; the text before a stop string, if that does not stand alone."""
+        if self.begun and turn.stop_sequence is not None:
+            return self.template.literal(turn.text)
+        return kept_output(request, self.template.literal)
 
 
 def make_prompt(
@@ -167,4 +173,4 @@ def _begun(prompt: Prompt, texts: Texts, begun: Message) -> Prompt:
     at = len(rendered.tokens)
     said = [Span(at, at + len(own), "assistant", prompt.messages)] if rendered.spans and own else []
     whole = Rendered([*rendered.tokens, *own], [*rendered.spans, *said], False)
-    return replace(prompt, rendered=whole, begun=len(own))
+    return replace(prompt, rendered=whole, begun=tuple(own))
