@@ -39,24 +39,30 @@ class Core:
         Bytes for KV; None: chosen from the machine's memory and what is loaded.
     stuck_after
         Seconds after which a step counts as stuck.
+    idle_after
+        Seconds without work after which free buffers are given back.
     """
 
     def __init__(
-        self, on_end: OnEnd, budget: int | None = None, stuck_after: float = 300.0
+        self,
+        on_end: OnEnd,
+        budget: int | None = None,
+        stuck_after: float = 300.0,
+        idle_after: float = 30.0,
     ) -> None:
         self.restarts = 0
         self.closed = False
         self._process = os.getpid()
         self._on_end = on_end
         self._budget = budget
-        self._stuck_after = stuck_after
+        self._stuck_after, self._idle_after = stuck_after, idle_after
         self._lock = threading.Lock()
         self._loading = threading.RLock()
         self._sources: dict[str, ModelSource] = {}
         self._life = self._begin()
 
     def _begin(self) -> Life:
-        return Life(self._on_end, self._budget, self._stuck_after)
+        return Life(self._on_end, self._budget, self._stuck_after, self._idle_after)
 
     @property
     def owner(self) -> Owner:

@@ -36,16 +36,18 @@ class Life:
         See `mlxnb.engine.ending.Ending`.
     budget
         Bytes for KV; None: chosen from the machine's memory and what is loaded.
-    stuck_after
+    stuck_after, idle_after
         See `mlxnb.engine.owner.Owner`.
     """
 
-    def __init__(self, on_end: OnEnd, budget: int | None, stuck_after: float) -> None:
+    def __init__(
+        self, on_end: OnEnd, budget: int | None, stuck_after: float, idle_after: float
+    ) -> None:
         self.lanes: dict[str, Lane] = {}
         self.store = PrefixCache(budget or 256 * MIB)
         self._on_end = on_end
         self._budget = budget
-        self.owner = Owner(self.step, idle=_clear_cache, stuck_after=stuck_after)
+        self.owner = Owner(self.step, _clear_cache, idle_after, stuck_after)
         try:
             self.owner.call(_prepare)
         except BaseException:
