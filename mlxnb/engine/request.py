@@ -137,6 +137,8 @@ class Request:
         self._emit(self.machine.feed(self.detokenizer.last_segment))
         if self.machine.stop_sequence is not None:
             self.ending = "stop_sequence"
+        elif self.machine.complete:
+            self.ending = "stop"
         elif self.remaining <= 0:
             self.ending = "length"
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlxnb.engine.form import Form
 from mlxnb.engine.sampling import Sampling
 from mlxnb.records.turn import Source
 from mlxnb.sessions.template import Rendered
@@ -37,6 +38,12 @@ class Order:
         ``exact`` or ``template``, for the row.
     tools
         Tool definitions, each as JSON.
+    form
+        What the answer must look like; None: anything.
+    thinking
+        Whether the model was told to reason; None: its own choice.
+    begun
+        The last tokens of the prompt, where they are the beginning of the answer.
     """
 
     prompt: Rendered
@@ -50,6 +57,16 @@ class Order:
     reuse: bool = True
     history: str = "exact"
     tools: tuple[str, ...] = ()
+    form: Form | None = None
+    thinking: bool | None = None
+    begun: tuple[int, ...] = ()
+
+    @property
+    def reasons(self) -> bool | None:
+        """Whether the prompt has opened the reasoning; None: the model may open it itself."""
+        if self.prompt.opens_reasoning:
+            return True
+        return False if self.thinking is False else None
 
 
 def tool_list(tools: Sequence[str]) -> list[Any] | None:

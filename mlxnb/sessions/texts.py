@@ -6,8 +6,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlxnb.engine.form import Form
+from mlxnb.engine.markup import Markup
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.sampling import Sampling
+from mlxnb.engine.vocabulary import Vocabulary
 from mlxnb.errors import ContextOverflow, InvalidOption
 from mlxnb.models.folder import read_config
 from mlxnb.models.info import describe
@@ -16,6 +19,7 @@ from mlxnb.models.source import ModelSource
 from mlxnb.sessions.template import ChatTemplate
 from mlxnb.sessions.wishes import wishes
 from mlxnb.text.answer import AnswerMachine
+from mlxnb.text.envelope import parse_json
 
 UNBOUNDED = 2**31 - 1
 """Tokens that fit a model which does not say how many do."""
@@ -45,6 +49,7 @@ class Texts:
     wishes: Sampling = Sampling()  # noqa: RUF009 - frozen
     lock: threading.RLock = field(default_factory=threading.RLock)
     _templates: dict[bool | None, ChatTemplate] = field(default_factory=dict)
+    _vocabulary: Vocabulary | None = None
 
     @classmethod
     def of_runtime(cls, runtime: Runtime, wanted: Sampling) -> Texts:
@@ -105,19 +110,32 @@ class Texts:
         room = self.window - prompt
         return Sampling(max_tokens=min(full.max_tokens or room, room)).over(full)
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens as grammars see them."""
+        with self.lock:
+            if self._vocabulary is None:
+                self._vocabulary = Vocabulary(self.tokenizer, self.vocab, self.end_tokens)
+            return self._vocabulary
+
     def machine(
-        self, opens_reasoning: bool, tools: list[Any] | None, stops: tuple[str, ...]
+        self,
+        opens_reasoning: bool,
+        tools: list[Any] | None,
+        stops: tuple[str, ...],
+        form: Form | None = None,
     ) -> AnswerMachine:
         """What separates an answer's text, reasoning and calls."""
-        tokenizer = self.tokenizer
-        thinks = (tokenizer.think_start, tokenizer.think_end) if tokenizer.has_thinking else None
-        calls = tokenizer.has_tool_calling
+        markup = Markup.of(self.tokenizer)
+        calls = markup.calls or (form is not None and form.required)
+        own = self.tokenizer.tool_parser if markup.calls else parse_json
         return AnswerMachine(
-            think=thinks,
-            starts_in_reasoning=opens_reasoning and thinks is not None,
-            tool_tags=(tokenizer.tool_call_start, tokenizer.tool_call_end or "") if calls else None,
-            parse_tool=tokenizer.tool_parser if calls else None,
+            think=markup.think,
+            starts_in_reasoning=opens_reasoning and markup.think is not None,
+            tool_tags=markup.call if calls else None,
+            parse_tool=own if calls else None,
             tools=tools,
             stops=stops,
-            markers=tokenizer.structural_markers,
+            markers=self.tokenizer.structural_markers,
+            max_calls=None if form is None or form.parallel else 1,
         )

@@ -18,6 +18,7 @@ from mlxnb.records.ledger import Ledger
 from mlxnb.records.turn import FinishReason, Source, Turn, TurnRecord, Usage
 from mlxnb.sessions import views
 from mlxnb.sessions.draft import Draft
+from mlxnb.sessions.held import hold
 from mlxnb.sessions.order import Order, tool_list, tools_digest
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.session import Session
@@ -121,13 +122,15 @@ class Turns:
             prompt=order.prompt.tokens,
             sampling=own,
             record=self._record(texts, order, own),
-            machine=texts.machine(order.prompt.opens_reasoning, tools, own.stop or ()),
+            machine=texts.machine(order.prompt.opens_reasoning, tools, own.stop or (), order.form),
             detokenizer=texts.tokenizer.detokenizer,
             end_tokens=texts.end_tokens,
             salt=order.salt,
             owner=f"{order.owner}#{number}" if number else order.owner,
             reuse=order.reuse,
         )
+        if order.form is not None:
+            hold(request, texts.vocabulary, order)
         request.clock.arrived, request.clock.validated = order.arrived, time.perf_counter()
         return request
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mlxnb.records.turn import ToolCall
 from mlxnb.text.blank import BlankHold
 from mlxnb.text.reasoning import Kind, ReasoningSplitter
-from mlxnb.text.tools import Parse, ToolReader, ToolRegion, new_call_id
+from mlxnb.text.tools import OpenCall, Parse, ToolReader, ToolRegion, new_call_id
 from mlxnb.text.visible import VisibleText
 
 
@@ -38,7 +38,8 @@ class AnswerMachine:
     - A tool tag inside reasoning is reasoning, unless ``tool_in_reasoning``; a think tag inside
       a tool call is part of the call.
     - A call is held until it parses. One that does not, or that was cut off, is text, tags
-      included.
+      included. A call that is held to its tool's schema is told while it comes; if it is cut off
+      then, it is neither call nor text.
     - Without ``tools`` the tags of tool calls are left out and what they enclose is text.
     - Stop sequences are sought in visible text alone, up to the first call; nothing follows one.
 
@@ -62,6 +63,11 @@ class AnswerMachine:
         Control strings that the model writes around its text; they are left out of it.
     new_id
         Makes the ids of calls.
+    claim
+        Whether the call whose start tag has just come is held to its tool's schema, so that its
+        arguments can be told as they come; asked once a call.
+    max_calls
+        The answer ends with this many calls; None: as many as there are.
 
     Attributes
     ----------
@@ -83,6 +89,8 @@ class AnswerMachine:
         tool_in_reasoning: bool = False,
         markers: Sequence[str] = (),
         new_id: Callable[[], str] = new_call_id,
+        claim: Callable[[], bool] = lambda: False,
+        max_calls: int | None = None,
     ) -> None:
         self.tool_calls: list[ToolCall] = []
         self.suppressed_markup = False
@@ -110,7 +118,10 @@ class AnswerMachine:
             plain=think is None and self._reader is None,
         )
         self._thought = BlankHold()
+        self.claim = claim
+        self._max_calls = max_calls
         self._region: ToolRegion | None = None
+        self._call: OpenCall | None = None  # of the region, where it is held to its schema
         self._in_markup = False  # behind a tool tag that was left out
         self._fed = 0  # characters of the raw stream
         self._at = 0  # place in it of the next run
@@ -137,6 +148,11 @@ class AnswerMachine:
     def stop_sequence(self) -> str | None:
         """The stop sequence that ended the answer, or None."""
         return self._visible.matched
+
+    @property
+    def complete(self) -> bool:
+        """Nothing that follows will be part of the answer."""
+        return self._over
 
     @property
     def visible_raw_length(self) -> int:
@@ -191,7 +207,10 @@ class AnswerMachine:
         """Read inside a possible call; returns what follows it, when it has ended."""
         region = self._region
         assert region is not None, "text is held in a region"
-        if not region.feed(text):
+        ended = region.feed(text)
+        if self._call is not None and not region.false:
+            self._tell(self._call, region.fresh, out)
+        if not ended:
             return ""
         if region.false:
             self._region = None
@@ -220,6 +239,8 @@ class AnswerMachine:
         opens = tag == self._tool_start
         if self._reader is not None and tag in self._reader.starts:
             self._region = self._reader.open(tag)
+            if not self._region.bare and self.claim():
+                self._call = self._reader.begin()
         elif opens or tag in self._markers or self._closes(tag):
             self._skip(tag, suppressed=opens)
         else:
@@ -240,18 +261,40 @@ class AnswerMachine:
     def _close(self, out: list[Piece], *, cut: bool = False) -> None:
         """The region has ended: its calls, or its text."""
         region, self._region = self._region, None
+        open_call, self._call = self._call, None
         assert region is not None and self._reader is not None, "a region is open"
         calls = [] if cut else self._reader.read(region.body, declared=region.bare)
-        if not calls:
+        announced = open_call is not None and open_call.announced
+        if not (calls or announced):
             self._take_false(region.raw, out)
             return
-        self._emit("text", self._visible.before_call(), out)
+        if not announced:
+            self._emit("text", self._visible.before_call(), out)
         if self._over:
             return
+        if open_call is not None and calls:
+            calls[0] = replace(calls[0], id=open_call.id)
         self._at += len(region.raw)
         self._splitter.resume(inside=False)
+        self._add(calls, out)
+
+    def _tell(self, call: OpenCall, fresh: str, out: list[Piece]) -> None:
+        """Tell what a piece makes known of a call that is held to its schema."""
+        arguments = call.reader.feed(fresh)
+        if not call.announced and call.reader.name is not None:
+            self._emit("text", self._visible.before_call(), out)
+            call.announced = not self._over
+            if call.announced:
+                out.append(Piece("tool_start", call=ToolCall(call.id, call.reader.name, {})))
+        if arguments and call.announced:
+            out.append(Piece("tool_arguments", arguments))
+
+    def _add(self, calls: list[ToolCall], out: list[Piece]) -> None:
+        if self._max_calls is not None:
+            calls = calls[: self._max_calls - len(self.tool_calls)]
         self.tool_calls += calls
         out += [Piece("tool_call", call=call) for call in calls]
+        self._over = self._over or len(self.tool_calls) == self._max_calls
 
     def _take_false(self, raw: str, out: list[Piece]) -> None:
         """A region that is no call: in its text, reasoning tags alone are sought."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlxnb.records.turn import ToolCall
+from mlxnb.text.envelope import ArgumentsReader, Envelope
 from mlxnb.text.search import Patterns, Search
 
 Parse = Callable[[str, Any], Any]
@@ -71,7 +72,7 @@ class ToolRegion:
         The tags belong to the body.
     """
 
-    __slots__ = ("_head", "_parts", "_search", "_starts", "bare", "false", "rest", "start")
+    __slots__ = ("_head", "_parts", "_search", "_starts", "bare", "false", "fresh", "rest", "start")
 
     def __init__(
         self, start: str, end: str, body_starts: Sequence[str] = (), *, bare: bool = False
@@ -79,6 +80,7 @@ class ToolRegion:
         self.start = start
         self.false = False
         self.rest = ""
+        self.fresh = ""  # what the last piece added to the body
         self.bare = bare
         self._starts = tuple(body_starts)
         self._head: list[str] = []  # all that was fed, until its beginning is seen to be right
@@ -94,7 +96,8 @@ class ToolRegion:
         if self._starts and self._begins_wrong(text):
             self.false, self.rest = True, "".join(self._head)
             return True
-        self._parts.append(self._search.feed(text))
+        self.fresh = self._search.feed(text)
+        self._parts.append(self.fresh)
         self.rest = self._search.rest
         return self._search.matched is not None
 
@@ -123,6 +126,15 @@ class ToolRegion:
         return not any(start.startswith(head) for start in self._starts)
 
 
+@dataclass(slots=True)
+class OpenCall:
+    """A call on its way; ``announced`` once its name is known."""
+
+    id: str
+    reader: ArgumentsReader
+    announced: bool = False
+
+
 def new_call_id() -> str:
     """``call_`` and 96 random bits in hex."""
     return f"call_{secrets.token_hex(12)}"
@@ -143,7 +155,16 @@ class ToolReader:
         Makes the ids; those that a model writes are not unique over a conversation.
     """
 
-    __slots__ = ("_declared", "_grammar", "_new_id", "_parse", "_tags", "_tools", "starts")
+    __slots__ = (
+        "_declared",
+        "_envelope",
+        "_grammar",
+        "_new_id",
+        "_parse",
+        "_tags",
+        "_tools",
+        "starts",
+    )
 
     def __init__(
         self,
@@ -157,6 +178,7 @@ class ToolReader:
         self._tools = tools
         self._new_id = new_id
         self._grammar = Grammar.of(parse)
+        self._envelope = Envelope.of(parse)
         self.starts = (tags[0], *(self._grammar.bare or ())[:1])  # what may open a region
         functions = [tool.get("function") or tool for tool in tools]
         self._declared = {
@@ -169,6 +191,10 @@ class ToolReader:
             return ToolRegion(start, self._tags[1], self._grammar.body)
         assert self._grammar.bare is not None, "a start that is no tag is a bare call's"
         return ToolRegion(start, self._grammar.bare[1], tuple(self._declared), bare=True)
+
+    def begin(self) -> OpenCall:
+        """A call whose arguments are held to their schema, to be read while it is generated."""
+        return OpenCall(self._new_id(), ArgumentsReader(self._envelope.heads(self._declared)))
 
     def read(self, body: str, *, declared: bool = False) -> list[ToolCall]:
         """The calls in ``body``; empty when one of them is broken.

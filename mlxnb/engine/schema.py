@@ -1,0 +1,109 @@
+"""Whether a JSON schema is one, and can be enforced; if not, where it is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mlxnb.engine.grammar import json_of
+from mlxnb.errors import BadSchema
+
+Path = tuple[str | int, ...]
+
+
+def check_schema(schema: Any, where: str) -> None:
+    """Check a schema, before any model is loaded.
+
+    Parameters
+    ----------
+    where
+        The field that it stands in, which begins the path in the message.
+
+    Raises
+    ------
+    BadSchema
+        It is no schema, or uses what cannot be enforced; the message names the path.
+    """
+    if not isinstance(schema, Mapping):
+        raise _bad(where, (), "is not a JSON object")
+    fault = _invalid(schema) or _unenforceable(schema)
+    if fault is not None:
+        raise _bad(where, *fault)
+
+
+def _bad(where: str, path: Path, reason: str) -> BadSchema:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return BadSchema(f"{where}{steps}: {reason}", param=where)
+
+
+def _invalid(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
+    """Where it breaks the rules of JSON schema."""
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import validator_for
+
+    kind = validator_for(schema)
+    try:
+        error = best_match(kind(kind.META_SCHEMA).iter_errors(schema))
+    except RecursionError:
+        return (), "is nested too deeply"
+    return None if error is None else (tuple(error.absolute_path), error.message)
+
+
+def _unenforceable(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
+    """The deepest part that the grammar library refuses, with its reason."""
+    reason = _refusal(schema)
+    if reason is None:
+        return None
+    shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    path: Path = ()
+    part = dict(schema)
+    while True:
+        for steps, child in _children(part):
+            if (deeper := _refusal({**shared, **child})) is not None:
+                path, part, reason = path + steps, dict(child), deeper
+                break
+        else:
+            return path, reason
+
+
+def _refusal(schema: Mapping[str, Any]) -> str | None:
+    from llguidance import LLMatcher
+
+    grammar = LLMatcher.grammar_from_lark(f"start: {json_of(schema)}\n")
+    message = LLMatcher.validate_grammar(grammar)
+    if not message or message.startswith("WARNING"):
+        return None
+    return message.splitlines()[0].rpartition("JSON schema: ")[2]
+
+
+def _children(schema: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The schemas directly inside one, with the steps to them."""
+    for name in (
+        *("properties", "patternProperties", "$defs", "definitions"),
+        *("anyOf", "oneOf", "allOf", "prefixItems"),
+    ):
+        for key, inner in _items(schema.get(name)):
+            yield (name, key), inner
+    for name in ("items", "additionalProperties", "not"):
+        child = schema.get(name)
+        if isinstance(child, Mapping):
+            yield (name,), child
+
+
+def _items(value: Any) -> Iterator[tuple[str | int, Mapping[str, Any]]]:
+    pairs: Any = value.items() if isinstance(value, Mapping) else ()
+    if isinstance(value, list):
+        pairs = enumerate(value)
+    return ((key, child) for key, child in pairs if isinstance(child, Mapping))
+
+
+def read_schema(text: str, where: str) -> Mapping[str, Any]:
+    """A schema from its JSON, checked; see `check_schema`."""
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _bad(where, (), f"is not JSON: {error}") from None
+    check_schema(schema, where)
+    assert isinstance(schema, dict), "a checked schema is an object"
+    return schema
