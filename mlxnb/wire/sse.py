@@ -12,5 +12,10 @@ _ESCAPES = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u
 
 def encode(name: str, payload: Any) -> bytes:
     """One event with its ``event:`` and ``data:`` lines."""
+    return f"event: {name}\n".encode() + unnamed(payload)
+
+
+def unnamed(payload: Any) -> bytes:
+    """One event that has its ``data:`` line alone."""
     data = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return f"event: {name}\ndata: {data.translate(_ESCAPES)}\n\n".encode()
+    return f"data: {data.translate(_ESCAPES)}\n\n".encode()
