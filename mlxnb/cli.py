@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     command("demo", _demo, "run the quickstart notebook and print its turns and prefix cache")
-    command("bench", _bench, "measure planning, decode overhead and bytes", add_help=False)
+    command("bench", _bench, "measure how fast a model runs here", add_help=False)
     command("models", _models, "list the models on this machine")
     doctor = command("doctor", _doctor, "check this installation and print a report of it")
     doctor.add_argument("--report", type=Path, metavar="FILE", help="write the report to FILE too")

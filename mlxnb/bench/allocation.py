@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import time
-
 import mlx.core as mx
 
-from mlxnb.bench.requests import null_core, request, run
-from mlxnb.engine.core import Core
+from mlxnb.bench.bed import Bed
+from mlxnb.bench.figures import Figure, Sheet
 
 LENGTH = 2048
 """Tokens of the prompt that is hit."""
 
 
-def measure() -> dict[str, object]:
+def measure(bed: Bed) -> list[Figure]:
     """Bytes, beside those of one token's KV, in the null model (64 bytes a token)."""
-    core = null_core()
-    try:
-        prompt = [1 + n % 250 for n in range(LENGTH)]
-        run(core, [request(prompt, 1, owner="a")])
-        return {
-            "bytes of KV a token, null model": core.store.space("null").pool.token_bytes,
-            "peak bytes a decode step": _steps(core),
-            f"bytes copied, {LENGTH}-token hit, own session": _hit(core, prompt, "a"),
-            f"bytes copied, {LENGTH}-token hit, another session": _hit(core, prompt, "b"),
-            f"bytes copied, {LENGTH}-token row joins another": _join(core, prompt),
-        }
-    finally:
-        core.stop()
+    sheet = Sheet("allocation")
+    prompt = [1 + n % 250 for n in range(LENGTH)]
+    bed.run(bed.request(prompt, 1, owner="a"))
+    token = bed.core.store.space(bed.runtime.key).pool.token_bytes
+    sheet.add("KV of a token, null model", "bytes", token)
+    sheet.add("peak of a decode step", "bytes", _steps(bed))
+    sheet.add(f"copied, {LENGTH:,}-token hit, own session", "bytes", _hit(bed, prompt, "a"))
+    sheet.add(f"copied, {LENGTH:,}-token hit, another session", "bytes", _hit(bed, prompt, "b"))
+    sheet.add(f"copied, {LENGTH:,}-token row joins another", "bytes", _join(bed, prompt))
+    return sheet.figures()
 
 
-def _steps(core: Core) -> int:
+def _steps(bed: Bed) -> int:
     """How far the peak rises over what is held, while one request decodes 200 tokens."""
-    held = core.owner.call(_mark)
-    run(core, [request([3, 4, 5], 200, owner="steps")])
-    return core.owner.call(mx.get_peak_memory) - held
+    held = bed.core.owner.call(_mark)
+    bed.run(bed.request([3, 4, 5], 200, owner="steps"))
+    return bed.core.owner.call(mx.get_peak_memory) - held
 
 
 def _mark() -> int:
@@ -43,22 +38,18 @@ def _mark() -> int:
     return mx.get_active_memory()
 
 
-def _hit(core: Core, prompt: list[int], owner: str) -> int:
-    before = core.store.copied_bytes
-    run(core, [request([*prompt, 251], 2, owner=owner)])
-    return core.store.copied_bytes - before
+def _hit(bed: Bed, prompt: list[int], owner: str) -> int:
+    before = bed.core.store.copied_bytes
+    bed.run(bed.request([*prompt, 251], 2, owner=owner))
+    return bed.core.store.copied_bytes - before
 
 
-def _join(core: Core, prompt: list[int]) -> int:
+def _join(bed: Bed, prompt: list[int]) -> int:
     """What one request's row was copied when a second one came while it decoded."""
-    first = request([*prompt, 252], 2000, owner="a")
-    second = request([*prompt, 253], 4, owner="c")
-    core.plan(first)
-    core.submit(first)
-    while first.clock.first_token is None:
-        time.sleep(0.001)
-    run(core, [second])
-    first.cancelled = True
-    while not first.done:
-        time.sleep(0.001)
+    first = bed.request([*prompt, 252], 2000, owner="a")
+    second = bed.request([*prompt, 253], 4, owner="c")
+    bed.start(first)
+    bed.until(first, 1)
+    bed.run(second)
+    bed.stop(first)
     return first.record.copied_bytes

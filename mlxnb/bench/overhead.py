@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,47 +9,39 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxnb.bench.bed import Bed
+from mlxnb.bench.figures import Figure, Sheet
 from mlxnb.bench.null_model import null_model
-from mlxnb.bench.requests import null_core, request, run
 from mlxnb.engine.core import Core
 
 PROMPT = [5, 6, 7, 8]
 
 
-def measure(steps: int, rounds: int) -> dict[str, object]:
+def measure(bed: Bed, steps: int, rounds: int) -> list[Figure]:
     """Milliseconds a step for 1 and 8 rows: mlx-lm's loop, the engine, and the difference."""
-    core = null_core()
-    figures: dict[str, object] = {}
-    try:
-        for rows, theirs in ((1, _generate_step), (8, _batch_generator)):
-            ours = partial(_engine, core, rows, steps)
-            mine, other = _alternate(ours, partial(theirs, core, steps), rounds)
-            name = f"decode step, null model, {rows} row{'s' if rows > 1 else ''}"
-            difference = [a - b for a, b in zip(mine, other, strict=True)]
-            figures[f"{name}: mlx-lm's own loop, ms"] = statistics.median(other)
-            figures[f"{name}: the engine, ms"] = statistics.median(mine)
-            figures[f"{name}: overhead median … worst, ms"] = (
-                statistics.median(difference),
-                max(difference),
-            )
-    finally:
-        core.stop()
-    return figures
+    sheet = Sheet("overhead")
+    for rows, loop in ((1, _generate_step), (8, _batch_generator)):
+        ours, theirs = partial(_engine, bed, rows, steps), partial(loop, bed.core, steps)
+        name = f"decode step, null model, {rows} row{'s' if rows > 1 else ''}"
+        for mine, other in _alternate(ours, theirs, rounds):
+            sheet.add(name, "ms", mine)
+            sheet.add(name, "ms", other, who="mlx-lm")
+            sheet.add(f"{name}, beyond mlx-lm's", "ms", mine - other)
+    return sheet.figures()
 
 
 def _alternate(
     ours: Callable[[], float], theirs: Callable[[], float], rounds: int
-) -> tuple[list[float], list[float]]:
+) -> list[tuple[float, float]]:
     ours(), theirs()
-    pairs = [(ours(), theirs()) for _ in range(rounds)]
-    return [a for a, _ in pairs], [b for _, b in pairs]
+    return [(ours(), theirs()) for _ in range(rounds)]
 
 
-def _engine(core: Core, rows: int, steps: int) -> float:
+def _engine(bed: Bed, rows: int, steps: int) -> float:
     """Milliseconds a step of requests submitted together."""
-    requests = [request([9 + n, *PROMPT], steps) for n in range(rows)]
+    requests = [bed.request([9 + n, *PROMPT], steps) for n in range(rows)]
     begin = time.perf_counter()
-    run(core, requests)
+    bed.run(*requests)
     return 1e3 * (time.perf_counter() - begin) / steps
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import statistics
 import time
 
+from mlxnb.bench.figures import Figure, Sheet
 from mlxnb.cache.index import Block, PrefixIndex
 from mlxnb.cache.live import Live
 from mlxnb.cache.plan import make_plan
@@ -18,22 +18,17 @@ OTHERS = 10_000
 """Blocks of other prompts in the index."""
 
 
-def measure(rounds: int) -> dict[str, object]:
-    """Milliseconds of planning: median and 99th percentile."""
+def measure(rounds: int) -> list[Figure]:
+    """Milliseconds of planning, a sample a round."""
     index, root, prompt, lives = _crowded()
-    times = []
+    sheet = Sheet("planning")
     for _ in range(rounds):
         begin = time.perf_counter()
         plan = make_plan(index, root, lives, prompt, owner="nobody")
-        times.append(1e3 * (time.perf_counter() - begin))
+        took = 1e3 * (time.perf_counter() - begin)
+        sheet.add(f"{PROMPT:,} tokens against {OTHERS:,} blocks", "ms", took)
         assert plan.matched == PROMPT - 1, "the whole prompt but its last token is there"
-    p99 = statistics.quantiles(times, n=100)[98]
-    return {
-        f"plan {PROMPT:,} tokens against {OTHERS:,} blocks, median … p99, ms": (
-            statistics.median(times),
-            p99,
-        )
-    }
+    return sheet.figures()
 
 
 def _crowded() -> tuple[PrefixIndex, Block, bytes, list[Live]]:

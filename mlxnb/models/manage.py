@@ -8,7 +8,7 @@ from pathlib import Path
 from mlxnb.errors import InvalidOption, ModelNotFound
 from mlxnb.models import imported
 from mlxnb.models.demo import NAME as DEMO
-from mlxnb.models.demo import demo_folder
+from mlxnb.models.demo import demo_folder, demo_gguf_folder
 from mlxnb.models.folder import check_folder
 from mlxnb.models.resolve import HUB_ID, canonical_name, not_found, resolve
 from mlxnb.models.source import ModelSource
@@ -49,11 +49,11 @@ def remove(name: str) -> int:
     """
     known = canonical_name(name)
     if known == DEMO:
-        return _remove_folder(known, demo_folder())
+        return _remove_folders(known, demo_folder(), demo_gguf_folder())
     if known.endswith(".gguf"):
         from mlxnb.models.gguf.folder import gguf_folder
 
-        return _remove_folder(known, gguf_folder(Path(known)))
+        return _remove_folders(known, gguf_folder(Path(known)))
     if Path(known).is_absolute():
         raise InvalidOption(
             f"{known} is yours, not mlxnb's: it is not deleted; delete it yourself if you want to"
@@ -61,11 +61,13 @@ def remove(name: str) -> int:
     return _remove_from_hub(known)
 
 
-def _remove_folder(name: str, folder: Path) -> int:
-    if not folder.is_dir():
+def _remove_folders(name: str, *folders: Path) -> int:
+    there = [folder for folder in folders if folder.is_dir()]
+    if not there:
         raise ModelNotFound(f"{name} has not been fetched or imported: there is nothing to delete")
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    imported.remove(folder)
+    size = sum(file.stat().st_size for folder in there for file in folder.iterdir())
+    for folder in there:
+        imported.remove(folder)
     return size
 
 

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from mlxnb.errors import CacheUnwritable, ModelBroken, ModelNotFound, NetworkUnavailable
 from mlxnb.models import demo, imported
 from mlxnb.models.load import LoadedModel, build, load_tokenizer
+from mlxnb.models.manage import remove
 from mlxnb.models.resolve import resolve
 from mlxnb.models.source import ModelSource
 
@@ -255,6 +256,23 @@ def test_the_manifest_names_every_file(index: Path) -> None:
     assert manifest["origin"]["sha256"] == hashlib.sha256(index.read_bytes()).hexdigest()
     weights = np.fromfile(folder / "model.safetensors", np.uint8)
     assert manifest["files"]["model.safetensors"]["size"] == len(weights)
+
+
+@pytest.mark.usefixtures("index")
+def test_its_gguf_file_is_kept_where_it_is_asked_for(cache: Path, fetches: list[Any]) -> None:
+    file = demo.demo_gguf(progress=False)
+    assert demo.demo_gguf(progress=False) == file
+    assert file.read_bytes()[:4] == b"GGUF"
+    assert len(fetches) == 1
+    assert not (cache / "demo").exists()
+
+
+@pytest.mark.usefixtures("index")
+def test_its_gguf_file_goes_with_it(cache: Path) -> None:
+    file = demo.demo_gguf(progress=False)
+    size = file.stat().st_size
+    assert remove("demo") >= size
+    assert not file.parent.exists()
 
 
 def test_progress_passes_over_what_pip_takes_away(tmp_path: Path) -> None:
