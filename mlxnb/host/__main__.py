@@ -1,14 +1,12 @@
 """``python -m mlxnb.host``: a host with a process of its own, for a notebook server.
 
-Its configuration is JSON, in a file or as the first line of standard input; in the latter case
-the host ends when standard input does. It writes one line of JSON to standard output when it
-takes requests: the names of its record.
+Its configuration is a file of JSON, which it has read when it publishes its record. It ends when
+it is told to, and when its parent is gone. Its log is on standard error, a line an entry.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from pathlib import Path
@@ -16,34 +14,29 @@ from pathlib import Path
 from mlxnb.errors import MlxnbError
 from mlxnb.host.config import Config
 from mlxnb.host.headless import Headless
+from mlxnb.host.parent import Parent
+
+FORMAT = "%(name)s[%(levelname)s]: %(message)s"
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Serve until told to stop, or until the parent is gone."""
     parser = argparse.ArgumentParser(prog="python -m mlxnb.host")
-    parser.add_argument("--config", default="-", help="a JSON file; -: a line of standard input")
-    options = parser.parse_args()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    piped = options.config == "-"
+    parser.add_argument("--config", type=Path, required=True, help="a file of JSON")
+    parser.add_argument("--parent-pid", type=int, help="end when this process does")
+    options = parser.parse_args(argv)
+    logging.basicConfig(format=FORMAT)
+    logging.getLogger("mlxnb").setLevel(logging.INFO)
     try:
-        config = Config.from_line(sys.stdin) if piped else Config.read(_text(options.config))
-        host = Headless(config, pipe=sys.stdin if piped else None)
+        parent = None if options.parent_pid is None else Parent(options.parent_pid)
+        host = Headless(Config.read(options.config.read_text("utf-8")), parent)
         host.start()
     except (MlxnbError, OSError) as error:
         print(f"mlxnb.host: {error}", file=sys.stderr)
         return 1
-    record = host.server.record
-    names = {"uuid": record.uuid, "id": record.id, "socket": record.socket, "url": record.url}
-    print(json.dumps(names), flush=True)
     host.wait()
     host.stop()
     return 0
-
-
-def _text(path: str) -> str:
-    return Path(path).read_text("utf-8")
 
 
 if __name__ == "__main__":

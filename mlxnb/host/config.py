@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlxnb.errors import InvalidOption
 from mlxnb.host.context import MIB, Limits
 from mlxnb.link.places import store_file
-from mlxnb.link.process import Process
 from mlxnb.models.resolve import resolve
 from mlxnb.models.source import ModelSource
 from mlxnb.sessions.serving.catalog import Catalog
@@ -19,53 +17,50 @@ from mlxnb.sessions.serving.store import Store
 
 
 class Config(BaseModel):
-    """All of it has a value to begin with. No secret is in it.
+    """Each field has a value to begin with; none is a secret.
 
     Attributes
     ----------
     model
-        Loaded at the start: ``demo``, a folder or a ``.gguf`` file, or a Hub id.
-    models_dir, allowed, aliases
-        See `Catalog`.
+        Loaded at the start: ``demo``, a folder or a ``.gguf`` file, or a Hub id; empty: none.
+    models_dir, allowed_models, aliases
+        See `Catalog`; empty: none, all, none.
     port
         A loopback port to listen on too; 0: any.
     store, retention_s
         Whether responses are kept, and for how many seconds.
-    waiting, output_tokens, idle_unload_s, warm, warm_bytes, warm_s
-        See `mlxnb.sessions.serving.limits.Limits`.
+    max_waiting, max_output_tokens
+        Requests that may wait for a model, and tokens that an answer may have; 0: what fits.
+    idle_clear_s, idle_unload_s
+        Seconds without work after which free buffers go, and models; 0: models stay.
     budget
         Bytes for KV; None: chosen from the machine's memory.
-    body_bytes, keep_alive_s
+    body_limit_bytes, keep_alive_s
         See `mlxnb.host.context.Limits`.
     title
         For people.
-    parent
-        The process without which this host is to end.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str | None = None
-    models_dir: Path | None = None
-    allowed: list[str] | None = None
+    model: str = ""
+    models_dir: str = ""
+    allowed_models: list[str] = []
     aliases: dict[str, str] = {}
     port: int | None = Field(None, ge=0, le=65535)
     store: bool = True
-    retention_s: int = Field(7 * 86400, ge=60, le=7776000)
-    waiting: int = Field(16, ge=0)
-    output_tokens: dict[str, int] = {}
-    idle_unload_s: float | None = Field(None, gt=0)
-    warm: int = Field(256, ge=0)
-    warm_bytes: int = Field(64 * MIB, ge=0)
-    warm_s: float = Field(3600.0, gt=0)
+    retention_s: float = Field(7 * 86400, ge=60, le=7776000)
+    max_waiting: int = Field(16, ge=0)
+    max_output_tokens: int = Field(0, ge=0)
+    idle_clear_s: float = Field(30.0, ge=0)
+    idle_unload_s: float = Field(0.0, ge=0)
     budget: int | None = Field(None, ge=MIB)
-    body_bytes: int = Field(32 * MIB, ge=1024)
+    body_limit_bytes: int = Field(32 * MIB, ge=1024)
     keep_alive_s: float = Field(5.0, gt=0)
     title: str = "shared host"
-    parent: Process | None = None
 
     @classmethod
-    def read(cls, text: str | bytes) -> Config:
+    def read(cls, text: str) -> Config:
         """From JSON.
 
         Raises
@@ -80,20 +75,17 @@ class Config(BaseModel):
             field = ".".join(map(str, first["loc"])) or "the configuration"
             raise InvalidOption(f"{field}: {first['msg']}") from None
 
-    @classmethod
-    def from_line(cls, stream: IO[str]) -> Config:
-        """From the first line of a stream, whose end then tells that its writer is gone."""
-        return cls.read(stream.readline())
-
     def source(self) -> ModelSource | None:
-        """The model to be loaded at the start; `ModelNotFound` if there is none of that name."""
-        return None if self.model is None else resolve(self.model, progress=False)
+        """The model to be loaded at the start; raises as `resolve` does."""
+        return resolve(self.model, progress=False) if self.model else None
 
     def catalog(self, source: ModelSource | None) -> Catalog:
         """The models that requests may name."""
-        models = [] if source is None else [source]
         return Catalog(
-            models, models_dir=self.models_dir, allowed=self.allowed, aliases=self.aliases
+            [] if source is None else [source],
+            models_dir=Path(self.models_dir).expanduser() if self.models_dir else None,
+            allowed=self.allowed_models or None,
+            aliases=self.aliases,
         )
 
     def open_store(self) -> Store | None:
@@ -103,16 +95,13 @@ class Config(BaseModel):
     @property
     def limits(self) -> Limits:
         """Of the sockets."""
-        return Limits(body_bytes=self.body_bytes, keep_alive_s=self.keep_alive_s)
+        return Limits(body_bytes=self.body_limit_bytes, keep_alive_s=self.keep_alive_s)
 
     @property
     def service_limits(self) -> ServiceLimits:
         """Of the service."""
         return ServiceLimits(
-            waiting=self.waiting,
-            output_tokens=self.output_tokens,
-            idle_unload_s=self.idle_unload_s,
-            warm=self.warm,
-            warm_bytes=self.warm_bytes,
-            warm_s=self.warm_s,
+            waiting=self.max_waiting,
+            output_tokens={"*": self.max_output_tokens} if self.max_output_tokens else {},
+            idle_unload_s=self.idle_unload_s or None,
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
-from collections.abc import Callable
-from typing import IO
 
 from mlxnb.errors import MlxnbError
 from mlxnb.host import faults
 from mlxnb.host.config import Config
+from mlxnb.host.parent import Parent
 from mlxnb.host.server import DRAIN_S, Server
 from mlxnb.link.record import HostRecord
 from mlxnb.models.source import ModelSource
@@ -19,7 +19,7 @@ from mlxnb.sessions.serving.service import Service
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+LOOK_S = 0.5
 """Seconds between two looks at whether the parent lives."""
 
 
@@ -28,25 +28,30 @@ class Headless:
 
     Parameters
     ----------
-    pipe
-        What the parent holds the other end of; None: there is none.
+    parent
+        None: it is for nobody, and is ended by hand.
+
+    Raises
+    ------
+    MlxnbError
+        The model cannot be found, or the user's directories cannot be used.
     """
 
-    def __init__(self, config: Config, pipe: IO[str] | None = None) -> None:
-        self._config, self._pipe = config, pipe
-        self._ending = threading.Event()
-        source = config.source()
+    def __init__(self, config: Config, parent: Parent | None = None) -> None:
+        self._parent, self._ending = parent, threading.Event()
+        self._source = config.source()
         record = HostRecord.here("headless", title=config.title)
-        self.engine = LocalEngine(config.budget, host=f"host-{record.process.pid}")
+        self.engine = LocalEngine(
+            config.budget, host=f"host-{os.getpid()}", idle_after=config.idle_clear_s
+        )
         self.service = Service(
             self.engine,
-            catalog=config.catalog(source),
+            catalog=config.catalog(self._source),
             store=config.open_store(),
             host=record.id,
             limits=config.service_limits,
         )
         self.server = Server(self.service, record, port=config.port, limits=config.limits)
-        self._source = source
 
     def start(self) -> None:
         """Take requests, and read the model that was asked for.
@@ -56,19 +61,18 @@ class Headless:
         InvalidOption
             The port is taken.
         """
-        self.server.start()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._ending.set())
-        if self._pipe is not None:
-            _aside(self._watch)
+        self.server.start()
         if self._source is not None:
-            _aside(self._load, self._source)
+            loading = threading.Thread(target=self._load, args=(self._source,), daemon=True)
+            loading.start()
 
     def wait(self) -> None:
         """Wait for the end."""
-        while not self._ending.wait(LOOK_S):  # a signal is seen between two waits
-            if self._config.parent is not None and not self._config.parent.is_alive():
-                log.info("the notebook server is gone")
+        while not self._ending.wait(LOOK_S):
+            if self._parent is not None and not self._parent.is_alive():
+                log.info("the process that this host is for has ended")
                 return
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
@@ -82,15 +86,3 @@ class Headless:
             self.engine.load_source(source, progress=False)
         except MlxnbError as error:
             faults.report("loading failed", error, model=source.name, request_id="none")
-
-    def _watch(self) -> None:
-        """Read the pipe to its end; whatever comes is not for this process."""
-        assert self._pipe is not None, "there is a pipe to watch"
-        while self._pipe.read(1):
-            pass
-        log.info("the notebook server has closed the pipe")
-        self._ending.set()
-
-
-def _aside(function: Callable[..., None], *arguments: object) -> None:
-    threading.Thread(target=function, args=arguments, name="mlxnb-aside", daemon=True).start()
