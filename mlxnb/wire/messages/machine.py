@@ -98,7 +98,7 @@ class Machine:
         events += self._content.close()
         self._ended = True
         ending = {"stop_reason": self._reason(turn), "stop_sequence": turn.stop_sequence}
-        self._message |= {**ending, "content": self._content.blocks, "usage": self._usage(turn)}
+        self._message |= {**ending, "usage": self._usage(turn)}
         delta = {"type": "message_delta", "delta": ending, "usage": self._message["usage"]}
         return [*events, ("message_delta", delta), ("message_stop", {"type": "message_stop"})]
 
@@ -114,9 +114,8 @@ class Machine:
         self._ended = True
 
     def body(self) -> dict[str, Any]:
-        """The message, after `finish`."""
-        assert self._message["stop_reason"] is not None, "a message has a body when it has ended"
-        return dict(self._message)
+        """The message; before its end, the blocks that are closed."""
+        return self._message | {"content": list(self._content.blocks)}
 
     # --- parts --------------------------------------------------------------------------------
 
