@@ -139,7 +139,9 @@ def test_c33_a_custom_tool_s_input_is_no_json_though_its_arguments_are() -> None
         arguments('b"}'),
         call("patch", {"input": "a\nb"}),
     ]
-    _, final = stream(pieces, "tool_calls")
+    events, final = stream(pieces, "tool_calls")
+    deltas = [p["delta"] for n, p in events if n == "response.custom_tool_call_input.delta"]
+    assert deltas == ["a\n", "b"]
     assert outline(final) == [("custom_tool_call", "completed", "a\nb")]
 
 
@@ -196,6 +198,10 @@ def test_w35_blank_text(pieces: list[Piece], reason: FinishReason, expected: lis
         ([start(), arguments('{"x')], ("function_call", "incomplete", '{"x')),
         ([start()], ("function_call", "incomplete", "")),
         ([start("patch"), arguments('{"x')], ("custom_tool_call", "incomplete", "")),
+        (
+            [start("patch"), arguments('{"input": "a\\')],
+            ("custom_tool_call", "incomplete", "a"),
+        ),
         ([call()], ("function_call", "completed", "{}")),
     ],
 )

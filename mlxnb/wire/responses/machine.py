@@ -167,9 +167,7 @@ class Machine:
     def _arguments(self, text: str) -> list[Payload]:
         if not text or not isinstance(self._open, CallOutput):
             return []
-        if isinstance(self._open, CustomCallOutput):
-            return []  # JSON around the input, which is read when the call is whole
-        return self._open.extended(text)
+        return self._open.argued(text)
 
     def _call(self, call: ToolCall) -> list[Payload]:
         """A call that is whole, announced before or not."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from mlxnb.records.turn import ToolCall
 from mlxnb.wire import ids
+from mlxnb.wire.responses.free_text import FreeText
 
 Payload = dict[str, Any]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -153,6 +154,10 @@ class CallOutput(OpenItem):
         self.call_id = call.id
         self.name = call.name
 
+    def argued(self, text: str) -> list[Payload]:
+        """More of the JSON that the model writes."""
+        return self.extended(text)
+
     def rest(self, call: ToolCall) -> list[Payload]:
         """What of the whole call was not sent in pieces."""
         written = "" if self._parts else self.written(call)
@@ -181,9 +186,24 @@ class CallOutput(OpenItem):
 
 
 class CustomCallOutput(CallOutput):
-    """A call of a custom tool: its input as text, which is known when the call is whole."""
+    """A call of a custom tool: its input as text, taken out of the JSON around it."""
 
     prefix = "ctc"
+
+    def __init__(self, response: str, index: int, call: ToolCall) -> None:
+        super().__init__(response, index, call)
+        self._reader = FreeText()
+
+    def argued(self, text: str) -> list[Payload]:
+        """More of the JSON that the model writes."""
+        said = self._reader.feed(text)
+        return self.extended(said) if said else []
+
+    def rest(self, call: ToolCall) -> list[Payload]:
+        """What of the whole call was not sent in pieces."""
+        written = self.written(call)
+        rest = written[len(self.text) :] if written.startswith(self.text) else ""
+        return self.extended(rest) if rest else []
 
     def written(self, call: ToolCall) -> str:
         """The string that the model filled in; what else it wrote, as JSON."""
