@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,9 +26,23 @@ def check_schema(schema: Any, where: str) -> None:
     BadSchema
         It is no schema, or uses what cannot be enforced; the message names the path.
     """
+    check_rules(schema, where)
+    fault = _unenforceable(schema)
+    if fault is not None:
+        raise _bad(where, *fault)
+
+
+def check_rules(schema: Any, where: str) -> None:
+    """Check that a schema is one, whether it can be enforced or not.
+
+    Raises
+    ------
+    BadSchema
+        It breaks the rules of JSON schema; the message names the path.
+    """
     if not isinstance(schema, Mapping):
         raise _bad(where, (), "is not a JSON object")
-    fault = _invalid(schema) or _unenforceable(schema)
+    fault = _invalid(schema)
     if fault is not None:
         raise _bad(where, *fault)
 
@@ -98,6 +113,7 @@ def _items(value: Any) -> Iterator[tuple[str | int, Mapping[str, Any]]]:
     return ((key, child) for key, child in pairs if isinstance(child, Mapping))
 
 
+@functools.lru_cache(maxsize=64)
 def read_schema(text: str, where: str) -> Mapping[str, Any]:
     """A schema from its JSON, checked; see `check_schema`."""
     try:

@@ -12,6 +12,9 @@ from mlxnb.errors import InvalidOption
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
+COMPILED = 32
+"""Grammars that are kept: an agent asks for the same one with each request."""
+
 
 class Vocabulary:
     """The tokens of one model, and its markup.
@@ -31,6 +34,7 @@ class Vocabulary:
         self.size = size
         self.ends = ends
         self._tokenizer = tokenizer
+        self._compiled: dict[str, LLMatcher] = {}
 
     @cached_property
     def tokens(self) -> LLTokenizer:
@@ -59,6 +63,13 @@ class Vocabulary:
         InvalidOption
             The grammar cannot be compiled, or is too large.
         """
+        if grammar not in self._compiled:
+            if len(self._compiled) >= COMPILED:
+                self._compiled.clear()
+            self._compiled[grammar] = self._compile(grammar)
+        return self._compiled[grammar].deep_copy()
+
+    def _compile(self, grammar: str) -> LLMatcher:
         from llguidance import LLMatcher
 
         matcher = LLMatcher(self.tokens, LLMatcher.grammar_from_lark(grammar), log_level=0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxnb.engine.form import Form
-from mlxnb.engine.schema import check_schema, read_schema
-from mlxnb.errors import InvalidOption
+from mlxnb.engine.schema import check_rules, check_schema, read_schema
+from mlxnb.errors import BadSchema, InvalidOption
 from mlxnb.sessions.ask import ToolChoice
 
 
@@ -31,7 +32,7 @@ def form_of(
     InvalidOption
         The choice names a tool that is not there, or needs one and there is none.
     """
-    arguments = {} if choice.mode == "none" else _arguments(tools)
+    arguments = {} if choice.mode == "none" else _arguments(tuple(tools))
     missing = [name for name in choice.names if name not in arguments]
     if missing or (choice.mode == "required" and not arguments):
         raise InvalidOption(
@@ -51,12 +52,23 @@ def form_of(
     )
 
 
-def _arguments(tools: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """The schemas of the tools' arguments, by name."""
+@functools.lru_cache(maxsize=64)
+def _arguments(tools: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
+    """The schemas of the tools' arguments, by name; an agent sends the same ones each time.
+
+    One that cannot be enforced is any object, where its tool is not ``strict``.
+    """
     found: dict[str, Mapping[str, Any]] = {}
     for number, tool in enumerate(map(json.loads, tools)):
         function = tool.get("function") or tool
         schema = function.get("parameters") or {"type": "object"}
-        check_schema(schema, f"tools[{number}].parameters")
+        where = f"tools[{number}].parameters"
+        check_rules(schema, where)
+        try:
+            check_schema(schema, where)
+        except BadSchema:
+            if function.get("strict"):
+                raise
+            schema = {"type": "object"}
         found[str(function.get("name"))] = schema
     return found

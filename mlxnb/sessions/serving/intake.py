@@ -10,11 +10,11 @@ from mlxnb.engine.solo import CLEAR_EVERY
 from mlxnb.errors import InvalidOption, ModelUnloaded
 from mlxnb.models.source import ModelSource
 from mlxnb.sessions.ask import Ask
+from mlxnb.sessions.forms import form_of
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.order import Order
 from mlxnb.sessions.serving.activity import Activity
 from mlxnb.sessions.serving.answer import Answer
-from mlxnb.sessions.serving.constraints import check_form
 from mlxnb.sessions.serving.conversation import Conversation
 from mlxnb.sessions.serving.limits import Limits
 from mlxnb.sessions.serving.models import Models
@@ -82,6 +82,7 @@ class Intake:
 
     def begin(self, ask: Ask) -> Answer:
         """Check, render, count and queue a request, or let it wait for its model."""
+        self._runner.core.ready()
         name = self._models.find(ask.model)
         for attempt in range(1, SWAPS + 1):
             texts, source = self._models.texts(name)
@@ -108,8 +109,10 @@ class Intake:
             caller=ask.caller,
             history=prompt.history,
             tools=shown_tools(ask),
+            form=form_of(ask.tools, ask.tool_choice, ask.schema, ask.thinking_budget),
+            thinking=ask.thinking,
+            begun=tuple(prompt.begun),
         )
-        check_form(ask)
         request = self._runner.request(texts, order)
         for token in prompt.begun:  # text that goes on keeps the space it begins with
             request.detokenizer.add_token(token)
