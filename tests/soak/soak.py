@@ -1,0 +1,273 @@
+"""A long day of an engine: several talk at once, models come and go, and nothing may go wrong.
+
+Rounds of a second or so. In a round, threads talk as they like while budgets change, blocks are
+pinned and models are unloaded under them. Between rounds nothing may be in use, every answer is
+compared with a cold run of plain mlx-lm over contiguous caches, and memory is looked at.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import psutil
+from mlx.utils import tree_flatten
+from parity.settled import assert_settled
+from parity.spy import TOLERANCE, Logits
+
+from mlxnb import mlxlm
+from mlxnb.engine.runtime import Rate
+from mlxnb.errors import UnknownBlock
+from mlxnb.records.turn import TurnRecord
+from mlxnb.sessions.local import LocalEngine
+
+from .talker import Talker
+
+TALKERS = 5
+ACTS = 12
+"""What each talker does in a round."""
+BUDGETS = [400_000, 1_200_000, 3_000_000, 64_000_000]
+"""Bytes: from what refuses a long prompt to what holds everything."""
+HANG_S = 300
+CHUNKS = (3, 8, 17, 40, 200)
+"""Tokens of a prefill chunk: there is time for much between them."""
+EXPECTED = ("BudgetExceeded", "ModelUnloaded")
+"""Errors with which a turn may end here."""
+
+
+@dataclass
+class Seen:
+    """What has been so far; bytes: ``beyond`` is MLX's memory less weights and KV, per round."""
+
+    rounds: int = 0
+    turns: int = 0
+    compared: int = 0
+    close: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    ways: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    misses: Counter[str] = field(default_factory=Counter)
+    joined: int = 0
+    unloads: int = 0
+    pins: int = 0
+    paged: int = 0
+    beyond: list[int] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
+
+    def slope(self, sizes: list[int]) -> float:
+        """Bytes a round, least squares over the second half."""
+        half = sizes[len(sizes) // 2 :]
+        if len(half) < 2:
+            return 0.0
+        return float(np.polyfit(np.arange(len(half)), np.array(half, float), 1)[0])
+
+    def __str__(self) -> str:
+        # mlx-lm itself leaves some 33 KiB at each load, and the ledger keeps 10,000 rows
+        memory = f"{self.beyond[-1]:,} B, {self.slope(self.beyond):+.0f} B a round"
+        resident = f"{self.resident[-1] >> 20} MiB, {self.slope(self.resident):+.0f} B a round"
+        return "\n".join(
+            [
+                f"{self.rounds} rounds, {self.turns} turns, {self.compared} tokens compared with "
+                f"a cold run's ({self.close} of them where two logits were within {TOLERANCE})",
+                f"ends {dict(self.ends)}, errors {dict(self.errors)}",
+                f"cache {dict(self.ways)}, misses {dict(self.misses)}",
+                f"joined tokens {self.joined}, unloads {self.unloads}, pins {self.pins}, "
+                f"rounds with paged caches {self.paged}",
+                f"MLX's memory beyond weights and KV {memory}; resident {resident}",
+            ]
+        )
+
+
+class Soak:
+    """An engine with models from these folders, and those who talk to it."""
+
+    def __init__(self, engine: LocalEngine, folders: list[Path], seed: str) -> None:
+        self.seen = Seen()
+        self.engine = engine
+        self.random = random.Random(seed)
+        self.folders = folders
+        self._cold: dict[str, Any] = {}
+        self.talkers = [Talker(engine, self.names, f"{seed} {n}") for n in range(TALKERS)]
+        for folder in folders:
+            self.load(folder)
+
+    def names(self) -> list[str]:
+        """The models that are loaded."""
+        return self.engine.core.names()
+
+    def load(self, folder: Path) -> None:
+        self.engine.load(folder, progress=False)
+
+    # --- a round ------------------------------------------------------------------------------
+
+    def round(self) -> None:
+        """Everybody does some things while we meddle; then all of it is looked at."""
+        with _no_hang(), _random_chunks(self.random.choice(CHUNKS)):
+            _together([*map(_acting, self.talkers)], self.meddle)
+            self.unpin()
+            for folder in self.folders:
+                self.load(folder)
+            self.engine.core.budget = self.random.choice(BUDGETS)
+            self.look()
+
+    def meddle(self) -> None:
+        """Something that others do not expect, while they talk."""
+        acts: list[Callable[[], None]] = [self.rebudget, self.rebudget, self.pin, self.pin]
+        acts += [self.unpin, self.show, self.show]
+        if self.random.random() < 0.03:
+            acts = [self.replace]
+        self.random.choice(acts)()
+        time.sleep(self.random.random() * 0.03)
+
+    def rebudget(self) -> None:
+        self.engine.core.budget = self.random.choice(BUDGETS)
+
+    def pin(self) -> None:
+        names = self.engine.prefix_cache().block_id.tolist()
+        if names:
+            with suppress(UnknownBlock):  # evicted meanwhile
+                self.engine.pin(self.random.choice(names))
+                self.seen.pins += 1
+
+    def unpin(self) -> None:
+        cache = self.engine.prefix_cache()
+        for name in cache.block_id[cache.pinned]:
+            with suppress(UnknownBlock):
+                self.engine.pin(name, pinned=False)
+
+    def show(self) -> None:
+        assert len(self.engine.turns()) >= 0 and len(self.engine.sessions()) >= 0
+        self.engine.prefix_cache()
+
+    def replace(self) -> None:
+        """A model goes, whatever runs on it, and may come back."""
+        folder = self.random.choice(self.folders)
+        if str(folder) in self.names():
+            self.engine.unload(str(folder))
+            self.seen.unloads += 1
+        if self.random.random() < 0.7:
+            self.load(folder)
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Nothing in use, answers as without reuse, memory as before."""
+        assert_settled(self.engine)
+        seen, store = self.seen, self.engine.core.store
+        seen.rounds += 1
+        seen.paged += any(space.paged for space in store.spaces())
+        for talker in self.talkers:
+            turns, talker.turns = talker.turns, []
+            for turn in turns:
+                self.look_at(self.engine.ledger[turn])
+        seen.beyond.append(self.engine.core.owner.call(self._beyond))
+        seen.resident.append(psutil.Process().memory_info().rss)
+
+    def look_at(self, record: TurnRecord) -> None:
+        """One turn: how it ended, its sums, and its tokens."""
+        seen = self.seen
+        seen.turns += 1
+        seen.ends[str(record.finish_reason)] += 1
+        seen.ways[record.cache] += 1
+        seen.misses[str(record.miss_reason)] += 1
+        seen.joined += record.joined_tokens
+        if record.finish_reason == "error":
+            name = str(record.error).partition(":")[0]
+            assert name in EXPECTED, record.error
+            seen.errors[name] += 1
+        assert 0 <= record.usage.cached_tokens < len(record.prompt)
+        assert record.reuse_enabled or record.usage.cached_tokens == 0
+        if record.output:
+            self.compare(record, self.cold(record))
+
+    def compare(self, record: TurnRecord, logits: Logits) -> None:
+        """Each token is the cold run's, unless two logits were too close to tell."""
+        for number, token in enumerate(record.output):
+            row = logits[len(record.prompt) - 1 + number]
+            gap = float(row.max() - row[token])
+            assert gap <= TOLERANCE, (
+                f"{record.turn_id} of {record.model}: token {number} is {token}, a cold run has "
+                f"{row.argmax()}, by {gap}"
+            )
+            self.seen.close += token != int(row.argmax())
+        self.seen.compared += len(record.output)
+
+    def cold(self, record: TurnRecord) -> Logits:
+        """Logits ``(tokens, vocab)`` of prompt and answer in one run over contiguous caches."""
+        model = self.engine.core.runtime(record.model).model
+        tokens = mx.array([[*record.prompt, *record.output]])
+
+        def run() -> Logits:
+            out = model(tokens, cache=mlxlm.new_caches(model))[0]
+            return np.array(out.astype(mx.float32))
+
+        return self.engine.core.owner.call(run)
+
+    def _beyond(self) -> int:
+        """MLX's memory beyond weights and KV, in bytes."""
+        mx.clear_cache()
+        core = self.engine.core
+        models = [runtime.model for runtime in core.runtimes()]
+        weights = sum(a.nbytes for m in models for _, a in tree_flatten(m.parameters()))
+        return int(mx.get_active_memory()) - weights - core.store.nbytes
+
+
+def _acting(talker: Talker) -> Callable[[], None]:
+    def act() -> None:
+        for _ in range(ACTS):
+            talker.act()
+
+    return act
+
+
+def _together(acts: list[Callable[[], None]], meanwhile: Callable[[], None]) -> None:
+    """Run functions in threads of their own, and another again and again; raise a failure."""
+    failures: list[BaseException] = []
+
+    def run(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        meanwhile()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def _no_hang() -> Iterator[None]:
+    """End the process, telling where each thread is, if this takes too long."""
+    faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextmanager
+def _random_chunks(size: int) -> Iterator[None]:
+    """Prefill in chunks of this size."""
+    standing = Rate.chunk
+    Rate.chunk = property(lambda rate: size)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Rate.chunk = standing  # type: ignore[method-assign]
