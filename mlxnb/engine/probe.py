@@ -64,8 +64,8 @@ def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
 
 
 def wants_paging() -> bool:
-    """Whether ``MLXNB_PAGED=1`` asks for it, and this device reads blocks in place."""
-    return os.environ.get("MLXNB_PAGED") == "1" and in_place()
+    """Whether this device reads blocks in place, and ``MLXNB_PAGED=0`` does not forbid it."""
+    return os.environ.get("MLXNB_PAGED") != "0" and in_place()
 
 
 def _can_page(model: Any, vocab: int, note: Path | None) -> bool:

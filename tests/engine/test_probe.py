@@ -189,8 +189,23 @@ def test_paging_is_tried_once_and_remembered(tmp_path: Path) -> None:
     assert not found.paged and found.batchable
 
 
-def test_paging_must_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLXNB_PAGED", raising=False)
+@pytest.mark.usefixtures("paged")
+def test_paging_need_not_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLXNB_PAGED")
+    assert examine(tiny(), VOCAB).paged
+
+
+def test_paging_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLXNB_PAGED", "0")
+    assert not examine(tiny(), VOCAB).paged
+
+
+def test_without_kernels_that_read_in_place_nothing_is_paged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLXNB_PAGED", "1")
+    monkeypatch.setenv("MLXNB_NATIVE", "0")
+    monkeypatch.delenv("MLXNB_METAL", raising=False)
     assert not examine(tiny(), VOCAB).paged
 
 

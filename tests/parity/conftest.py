@@ -73,13 +73,13 @@ def bench(
 
 
 @pytest.fixture(params=["paged", "contiguous"])
-def batching(
-    request: pytest.FixtureRequest,
-    engine: LocalEngine,
-    folder_of: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Bench:
+def caches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live caches are tables of blocks where the device reads those in place, or by themselves."""
     monkeypatch.setenv("MLXNB_PAGED", "0" if request.param == "contiguous" else "1")
+
+
+@pytest.fixture
+def batching(caches: None, engine: LocalEngine, folder_of: Callable[[str], Path]) -> Bench:
     return Bench(engine, folder_of("llama"))
 
 

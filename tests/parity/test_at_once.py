@@ -39,6 +39,7 @@ def together(*acts: Callable[[], None]) -> None:
         raise failures[0]
 
 
+@pytest.mark.usefixtures("caches")
 @pytest.mark.parametrize("budget", [2**26, 1_500_000], ids=["plenty", "evicting"])
 def test_eight_threads_with_a_session_each(
     engine: LocalEngine, folder_of: FolderOf, budget: int
@@ -69,6 +70,7 @@ def test_eight_threads_with_a_session_each(
     assert_settled(engine)
 
 
+@pytest.mark.usefixtures("caches")
 def test_two_models_at_once(engine: LocalEngine, folder_of: FolderOf) -> None:
     """C14."""
     names = [engine.load(folder_of(n), progress=False).name for n in ("llama", "qwen3")]

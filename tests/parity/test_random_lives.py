@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlxnb.cache.paged_pool import in_place
+from mlxnb.engine import probe
 from mlxnb.sessions.local import LocalEngine
 
 from .families import REWINDABLE, Family
@@ -89,6 +90,22 @@ def test_warm_is_cold_without_native_code(
     live(World(engine, folder_of(name), f"{name} in plain MLX", TIGHT), STEPS)
 
 
+@pytest.mark.parametrize("budgets", [PLENTY, TIGHT], ids=["plenty", "evicting"])
+def test_warm_is_cold_on_blocks_without_native_code(
+    engine: LocalEngine,
+    folder_of: FolderOf,
+    random_chunks: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    budgets: list[int],
+) -> None:
+    """MLX's own operations write and gather blocks, as they do beside the Metal kernels."""
+    monkeypatch.setenv("MLXNB_NATIVE", "0")
+    monkeypatch.setattr(probe, "in_place", lambda: True)
+    world = World(engine, folder_of("llama"), "blocks in plain MLX", budgets)
+    assert all(space.paged for space in engine.core.store.spaces())
+    live(world, STEPS)
+
+
 @pytest.mark.usefixtures("contiguous")
 @pytest.mark.parametrize("budgets", [PLENTY, TIGHT], ids=["plenty", "evicting"])
 @pytest.mark.parametrize("name", ["llama", "qwen3", "phi3"])
@@ -107,7 +124,7 @@ def test_what_attends_in_place_is_paged_where_the_device_does(
     engine: LocalEngine, folder_of: FolderOf, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """So that the lives above are lived on paged caches at all."""
-    monkeypatch.setenv("MLXNB_PAGED", "1")
+    monkeypatch.delenv("MLXNB_PAGED", raising=False)
     runtime = engine.core.runtime(engine.load(folder_of(name), progress=False).name)
     space = engine.core.store.space(runtime.key)
     assert runtime.paged == space.paged == (in_place() and name == "llama")
