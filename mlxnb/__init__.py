@@ -58,6 +58,13 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     register(shell, process_engine)
 
 
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """What the notebook server calls to find its extension."""
+    from mlxnb.jupyter.extension import MlxNb
+
+    return [{"module": "mlxnb", "app": MlxNb}]
+
+
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)

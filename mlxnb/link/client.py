@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ class Client:
     def __init__(self, record: HostRecord) -> None:
         self.record = record
         transport = httpx2.HTTPTransport(uds=_socket(record), limits=LIMITS)
-        self._http = httpx2.Client(transport=transport, timeout=TIMEOUT, trust_env=False)
+        self._http = httpx2.Client(
+            transport=transport, timeout=TIMEOUT, trust_env=False, cookies=_no_cookies()
+        )
 
     @contextmanager
     def stream(
@@ -90,7 +93,9 @@ class AsyncClient:
     def __init__(self, record: HostRecord) -> None:
         self.record = record
         transport = httpx2.AsyncHTTPTransport(uds=_socket(record), limits=LIMITS)
-        self._http = httpx2.AsyncClient(transport=transport, timeout=TIMEOUT, trust_env=False)
+        self._http = httpx2.AsyncClient(
+            transport=transport, timeout=TIMEOUT, trust_env=False, cookies=_no_cookies()
+        )
 
     @asynccontextmanager
     async def stream(
@@ -131,6 +136,11 @@ def _socket(record: HostRecord) -> str:
     except FileNotFoundError as error:
         raise HostUnreachable(record.title or record.kind, "its socket is gone") from error
     return record.socket
+
+
+def _no_cookies() -> CookieJar:
+    """A jar that takes none: one connection speaks for many callers."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def _url(path: str) -> str:

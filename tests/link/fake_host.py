@@ -53,6 +53,8 @@ class Handler(RequestHandler):
         path = self.request.path
         if path == "/mlxnb/seen":
             self.finish(json.dumps(self.settings["seen"]))
+        elif path == "/mlxnb/forget":
+            self.settings["seen"].update(requests=[], gone=0)
         elif path == "/mlxnb/go":
             self.settings["go"].release()
         elif path == "/mlxnb/health":
@@ -139,6 +141,9 @@ class Fake:
     @property
     def seen(self) -> dict[str, Any]:
         return self._client.call("GET", "/mlxnb/seen")
+
+    def forget(self) -> None:
+        self._client.call("POST", "/mlxnb/forget")
 
     def go(self) -> None:
         """Let the waiting handler take one step."""

@@ -125,3 +125,9 @@ def test_c25_cancelling_a_task_closes_its_connection(host: Fake, phase: str) -> 
         await client.close()
 
     asyncio.run(main())
+
+
+def test_w62_a_client_keeps_no_cookies(client: Client) -> None:
+    for _ in range(2):
+        saw = client.call("GET", "/mlxnb/x")
+    assert "Cookie" not in saw["headers"]
