@@ -14,7 +14,8 @@ from mlxnb.wire.errors import WireError
 from mlxnb.wire.responses import Machine, ask, parse
 from mlxnb.wire.responses.items import _KINDS
 from mlxnb.wire.responses.request import PromptCacheOptions, Reasoning, ResponsesRequest, Text
-from tests.wire.answers import FakeAnswer, FakeChain, call, text, thought, turn
+
+from .answers import FakeAnswer, FakeChain, call, text, thought, turn
 
 PAGE = Path(__file__).parents[2] / "docs" / "fields-responses.md"
 TOOL = {"type": "function", "name": "f"}

@@ -16,8 +16,9 @@ from mlxnb.records.turn import FinishReason, ToolCall
 from mlxnb.text.answer import AnswerMachine
 from mlxnb.wire.errors import WireError
 from mlxnb.wire.responses import Machine, ask, parse
-from tests.wire.answers import FakeAnswer, arguments, start, text, thought, turn
-from tests.wire.checks import Event, check_events, check_order, sdk_response
+
+from .answers import FakeAnswer, arguments, start, text, thought, turn
+from .checks import Event, check_events, check_order, sdk_response
 
 TOOLS = [
     {"type": "function", "name": "f", "parameters": {"type": "object"}},

@@ -11,8 +11,9 @@ from mlxnb.engine.events import Done, Piece, Prefill
 from mlxnb.errors import ContextOverflow, EngineDied, RequestFailed
 from mlxnb.records.turn import FinishReason
 from mlxnb.wire.responses import Machine, parse
-from tests.wire.answers import FakeAnswer, arguments, call, start, text, thought, turn
-from tests.wire.checks import Event, check_events, sdk_response
+
+from .answers import FakeAnswer, arguments, call, start, text, thought, turn
+from .checks import Event, check_events, sdk_response
 
 TOOLS = [
     {"type": "function", "name": "f", "parameters": {"type": "object"}},

@@ -10,7 +10,8 @@ import pytest
 from mlxnb.sessions.ask import Ask, ToolChoice
 from mlxnb.wire.errors import WireError
 from mlxnb.wire.responses import Machine, ask, parse, references, settled
-from tests.wire.answers import FakeAnswer, FakeChain, call, text, thought, turn
+
+from .answers import FakeAnswer, FakeChain, call, text, thought, turn
 
 BASE: dict[str, Any] = {"model": "m", "input": "hi"}
 F = {"type": "function", "name": "f", "description": "Does.", "parameters": {"type": "object"}}

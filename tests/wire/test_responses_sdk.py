@@ -16,8 +16,9 @@ from mlxnb.errors import ContextOverflow, EngineDied, ModelNotFound, QueueFull
 from mlxnb.wire import errors, sse
 from mlxnb.wire.body import read
 from mlxnb.wire.responses import Machine, parse
-from tests.wire.answers import FakeAnswer, arguments, call, start, text, thought, turn
-from tests.wire.checks import Event, check_events, parse_sse
+
+from .answers import FakeAnswer, arguments, call, start, text, thought, turn
+from .checks import Event, check_events, parse_sse
 
 PIECES = [
     thought("Hm"),

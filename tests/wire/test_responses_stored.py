@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 
 from mlxnb.wire.errors import WireError
 from mlxnb.wire.responses import Machine, counted, deleted, page, parse, settled
-from tests.wire.answers import FakeAnswer, FakeChain, turn
+
+from .answers import FakeAnswer, FakeChain, turn
 
 ITEMS: list[dict[str, Any]] = [
     {"role": "user", "content": "hi"},
