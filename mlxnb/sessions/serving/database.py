@@ -29,7 +29,7 @@ MIGRATIONS: tuple[str, ...] = (
         salt TEXT NOT NULL,
         model TEXT NOT NULL,
         key TEXT NOT NULL,
-        system TEXT,
+        system TEXT NOT NULL,
         created REAL NOT NULL,
         expires REAL NOT NULL,
         response TEXT NOT NULL,

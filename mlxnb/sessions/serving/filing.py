@@ -92,14 +92,15 @@ class Filing:
             future.result(timeout=PATIENCE_S)
         except TimeoutError:
             log.warning("the response %s is still being stored after %d s", row.id, PATIENCE_S)
-        except MlxnbError:
-            pass  # it was logged when the writing ended
+        except Exception:
+            log.debug("the answer goes on without its row")  # why was told when writing ended
 
     def _written(self, response_id: str, done: Future[None]) -> None:
         error = done.exception()
         self.failed = error is not None
         if error is not None:
-            log.warning("the response %s was not stored: %s", response_id, error)
+            told = error if isinstance(error, MlxnbError) else type(error).__name__
+            log.warning("the response %s was not stored: %s", response_id, told)
         self._writing.pop(response_id, None)
 
     def unfile(self, answer: Answer) -> None:

@@ -138,7 +138,7 @@ class Models:
             return
         with self.lock:
             for name, seconds in self._idle():
-                if seconds > longest:
+                if seconds >= longest:
                     self._engine.unload(name)
 
     def _idle(self) -> list[tuple[str, float]]:
@@ -159,4 +159,4 @@ def _idle_s(name: str, rows: Sequence[TurnRecord]) -> float | None:
     if any(row.finish_reason is None for row in last):
         return None
     ends = (row.started_at.timestamp() + row.timing.total_s for row in last)
-    return time.time() - max(ends, default=0.0)
+    return max(0.0, time.time() - max(ends, default=0.0))

@@ -15,7 +15,9 @@ RETENTION_S = 7 * 24 * 3600.0
 """Seconds that a row is kept unless it says otherwise."""
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
-_JSON = ("response", "input_items", "messages")
+_JSON = ("system", "response", "input_items", "messages")
+"""Written as ASCII: halves of surrogate pairs, which clients do send, have no other form."""
+
 _INSERT = (
     f"INSERT OR REPLACE INTO responses ({', '.join(_COLUMNS)})"
     f" VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -47,7 +49,7 @@ class Store:
         """Write a response."""
         values = [getattr(row, name) for name in _COLUMNS]
         packed = [
-            json.dumps(value, ensure_ascii=False) if name in _JSON else value
+            json.dumps(value) if name in _JSON else value
             for name, value in zip(_COLUMNS, values, strict=True)
         ]
         self._database.run(lambda connection: connection.execute(_INSERT, packed))
