@@ -24,6 +24,7 @@ from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions import views
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.loading import Progress, loading_bar
+from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.messages import Message
 from mlxnb.sessions.options import Options, Wanted
 from mlxnb.sessions.registry import Registry
@@ -120,7 +121,7 @@ class LocalEngine(Engine):
         name: str | None = None,
         tools: list[Any] | None = None,
         **options: Any,
-    ) -> Session:
+    ) -> LocalSession:
         """See `Engine.session`."""
         wanted = Wanted.of(system, tools, options)
         there = self._sessions.get(name) if isinstance(name, str) else None
@@ -136,7 +137,7 @@ class LocalEngine(Engine):
             )
         return there
 
-    def adopt(self, name: str | None, options: Options, stem: str) -> Session:
+    def adopt(self, name: str | None, options: Options, stem: str) -> LocalSession:
         """A new session; without a name it gets one from ``stem``.
 
         Raises
@@ -144,13 +145,13 @@ class LocalEngine(Engine):
         SessionExists
             The name is taken.
         """
-        return self._sessions.add(name, stem, lambda own: Session(self, own, options))
+        return self._sessions.add(name, stem, lambda own: LocalSession(self, own, options))
 
-    def find_session(self, name: str) -> Session:
+    def find_session(self, name: str) -> LocalSession:
         """See `Engine.find_session`."""
         return self._sessions.find(name)
 
-    def all_sessions(self) -> list[Session]:
+    def all_sessions(self) -> list[LocalSession]:
         """The sessions, in order of their making."""
         return list(self._sessions)
 
@@ -171,7 +172,7 @@ class LocalEngine(Engine):
     # --- turns --------------------------------------------------------------------------------
 
     def start(
-        self, session: Session, new: list[Message], sampling: Sampling, source: Source
+        self, session: LocalSession, new: list[Message], sampling: Sampling, source: Source
     ) -> Reply:
         """Start a session's next turn.
 
@@ -187,7 +188,7 @@ class LocalEngine(Engine):
         draft = session.draft(new, template, texts.key)
         return self.runner.start(texts, session, draft, sampling, source, arrived)
 
-    def _ready(self, session: Session) -> tuple[Texts, ChatTemplate]:
+    def _ready(self, session: LocalSession) -> tuple[Texts, ChatTemplate]:
         """What a session's prompts need of its model, and its template."""
         if self._sessions.get(session.name) is not session:
             raise UnknownSession(f"the session {session.name!r} was removed")
@@ -198,15 +199,17 @@ class LocalEngine(Engine):
         self, what: str | Session, model: str | None = None, source: Source = "python"
     ) -> Turn:
         """See `Engine.warm`."""
-        if isinstance(what, Session):
+        if isinstance(what, LocalSession):
             return self._warm(what, source)
+        if isinstance(what, Session):
+            raise InvalidOption(f"the session {what.name!r} belongs to another engine")
         session = self.adopt(None, Wanted.of(what, None, {}).options(self._model(model)), "warm")
         try:
             return self._warm(session, source)
         finally:
             self.remove_session(session.name)
 
-    def _warm(self, session: Session, source: Source) -> Turn:
+    def _warm(self, session: LocalSession, source: Source) -> Turn:
         arrived = time.perf_counter()
         texts, template = self._ready(session)
         head = session.head(template, texts.key)

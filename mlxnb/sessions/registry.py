@@ -11,7 +11,7 @@ from mlxnb.errors import InvalidOption, SessionExists, UnknownSession
 from mlxnb.sessions.options import check_text
 
 if TYPE_CHECKING:
-    from mlxnb.sessions.session import Session
+    from mlxnb.sessions.local_session import LocalSession
 
 
 class Registry:
@@ -19,17 +19,17 @@ class Registry:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, LocalSession] = {}
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[LocalSession]:
         with self._lock:
             return iter(list(self._sessions.values()))
 
-    def get(self, name: str) -> Session | None:
+    def get(self, name: str) -> LocalSession | None:
         """The session of that name, if there is one."""
         return self._sessions.get(name)
 
-    def find(self, name: str) -> Session:
+    def find(self, name: str) -> LocalSession:
         """The session of that name.
 
         Raises
@@ -43,7 +43,7 @@ class Registry:
                 raise UnknownSession(f"no session {name!r} (there are: {there})")
             return self._sessions[name]
 
-    def add(self, name: str | None, stem: str, make: Callable[[str], Session]) -> Session:
+    def add(self, name: str | None, stem: str, make: Callable[[str], LocalSession]) -> LocalSession:
         """A new session; without a name it gets one from ``stem``.
 
         Raises
@@ -66,7 +66,7 @@ class Registry:
         names = (f"{stem}-{number}" for number in itertools.count(1))
         return next(name for name in names if name not in self._sessions)
 
-    def remove(self, name: str) -> Session:
+    def remove(self, name: str) -> LocalSession:
         """Take a session out.
 
         Raises

@@ -19,9 +19,9 @@ from mlxnb.records.turn import FinishReason, Source, Turn, TurnRecord, Usage
 from mlxnb.sessions import views
 from mlxnb.sessions.draft import Draft
 from mlxnb.sessions.held import hold
+from mlxnb.sessions.local_reply import LocalReply
+from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.order import Order, tool_list, tools_digest
-from mlxnb.sessions.reply import Reply
-from mlxnb.sessions.session import Session
 from mlxnb.sessions.template import Rendered
 from mlxnb.sessions.texts import Texts
 
@@ -57,12 +57,12 @@ class Turns:
     def start(
         self,
         texts: Texts,
-        session: Session,
+        session: LocalSession,
         draft: Draft,
         sampling: Sampling,
         source: Source,
         arrived: float,
-    ) -> Reply:
+    ) -> LocalReply:
         """Check, plan and queue a session's next turn.
 
         Raises
@@ -83,8 +83,8 @@ class Turns:
         return self._queued(requests, settle)
 
     def warm(
-        self, texts: Texts, session: Session, head: Rendered, source: Source, arrived: float
-    ) -> Reply:
+        self, texts: Texts, session: LocalSession, head: Rendered, source: Source, arrived: float
+    ) -> LocalReply:
         """Queue the computation of the KV of a head.
 
         Raises
@@ -99,9 +99,9 @@ class Turns:
         request.prefill_only = True
         return self._queued([request], lambda: views.turn_of(request))
 
-    def _queued(self, requests: list[Request], settle: Callable[[], Turn]) -> Reply:
+    def _queued(self, requests: list[Request], settle: Callable[[], Turn]) -> LocalReply:
         """Queue the requests of one reply: all of them, or none."""
-        reply = Reply(requests, self.core.check, settle)
+        reply = LocalReply(requests, self.core.check, settle)
         try:
             for request in requests:
                 self.core.plan(request)
@@ -223,7 +223,7 @@ def _nothing() -> None:
 
 
 def _session_order(
-    session: Session, prompt: Rendered, sampling: Sampling, source: Source, arrived: float
+    session: LocalSession, prompt: Rendered, sampling: Sampling, source: Source, arrived: float
 ) -> Order:
     options = session.options
     return Order(

@@ -20,7 +20,7 @@ from mlxnb.records.explain import Explanation
 from mlxnb.records.frames import BLOCKS, MODELS, SESSIONS, TURNS
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
-from mlxnb.sessions.session import Session
+from mlxnb.sessions.local_session import LocalSession
 
 from .cells import Cells
 
@@ -286,7 +286,7 @@ def test_a_fault_of_the_engine_is_the_cells_error_with_its_traceback(
     def fail(session: Session, text: str, **options: object) -> None:
         raise RequestFailed("the tensor is on fire") from RuntimeError("fire")
 
-    monkeypatch.setattr(Session, "reply", fail)
+    monkeypatch.setattr(LocalSession, "reply", fail)
     ran = cells.run("%mlx_chat hello")
     assert type(ran.error) is RequestFailed
     assert "Traceback" in ran.stdout and "fire" in ran.stdout
@@ -300,7 +300,7 @@ def test_a_request_that_the_user_made_fail_is_one_line(
     def fail(session: Session, text: str, **options: object) -> None:
         raise RequestFailed("it does\nnot fit") from BudgetExceeded("it does not fit")
 
-    monkeypatch.setattr(Session, "reply", fail)
+    monkeypatch.setattr(LocalSession, "reply", fail)
     assert cells.run("%mlx_chat hello").mistake == "it does not fit"
 
 

@@ -12,6 +12,7 @@ from scripted import Gate, model_of
 from mlxnb.errors import InvalidOption, RequestFailed
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
+from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.session import Session
 
 Say = Callable[..., str]
@@ -97,18 +98,18 @@ def test_a_task_cancelled_before_the_answer_began_stops_it_too(
     say("word " * 500)
     session = engine.session()
     going, free = threading.Event(), threading.Event()
-    reply = Session.reply
+    reply = LocalSession.reply
 
     def slow(*given: object, **more: object) -> object:
         going.set()
         assert free.wait(60)
         return reply(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Session, "reply", slow)
+    monkeypatch.setattr(LocalSession, "reply", slow)
 
     async def run() -> None:
         task = asyncio.create_task(session.asend("hi"))
-        await asyncio.to_thread(going.wait)
+        await asyncio.to_thread(going.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
