@@ -21,6 +21,7 @@ from mlxnb.records.frames import BLOCKS, MODELS, SESSIONS, TURNS
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.local_session import LocalSession
+from mlxnb.sessions.session import Session
 
 from .cells import Cells
 
