@@ -31,8 +31,8 @@ class Sight:
 
     def sees_turn(self, record: TurnRecord) -> bool:
         """Whether a turn may be seen."""
-        if record.session is not None:
-            return self.owns(record.session)
+        if record.session is not None and not record.caller:
+            return self.owns(record.session)  # a session's own name; of a response it is the id
         return self.sees(record.caller)
 
     # --- sessions -----------------------------------------------------------------------------
