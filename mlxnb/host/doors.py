@@ -7,7 +7,7 @@ from typing import Any
 from mlxnb.host.door import Asked, Door
 from mlxnb.sessions.serving.answer import Answer
 from mlxnb.sessions.serving.service import Service
-from mlxnb.wire import messages, responses, sse
+from mlxnb.wire import chat, messages, responses, sse
 
 
 def _responses(service: Service, body: Any, caller: str) -> Asked:
@@ -38,6 +38,16 @@ def _messages(service: Service, body: Any, caller: str) -> Asked:
     return Asked(messages.ask(request, caller), request.stream, machine)
 
 
+def _chat(service: Service, body: Any, caller: str) -> Asked:
+    request = chat.parse(body)
+
+    def machine(answer: Answer, request_id: str) -> chat.Machine:
+        return chat.Machine(request, answer)
+
+    return Asked(chat.ask(request, caller), bool(request.stream), machine)
+
+
 RESPONSES = Door("responses", "/v1/responses", "openai", _responses, sse.encode)
 MESSAGES = Door("messages", "/v1/messages", "anthropic", _messages, sse.encode)
-DOORS = (RESPONSES, MESSAGES)
+CHAT = Door("chat_completions", "/v1/chat/completions", "openai", _chat, chat.encode)
+DOORS = (RESPONSES, MESSAGES, CHAT)
