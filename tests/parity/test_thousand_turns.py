@@ -70,11 +70,12 @@ def say(engine: LocalEngine, sessions: list[Session], chance: random.Random) -> 
     return [reply.result() for reply in replies]
 
 
-@pytest.fixture(scope="module")
-def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
+@pytest.fixture(scope="module", params=["1", "0"], ids=["paged", "contiguous"])
+def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Day:
     folder = tmp_path_factory.mktemp("day")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLXNB_CACHE", str(folder / "cache"))
+        patch.setenv("MLXNB_PAGED", request.param)
         engine = LocalEngine(budget=BUDGET)
         try:
             return live_through(engine, ROOMY.save(folder / "model"))
