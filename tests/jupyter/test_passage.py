@@ -196,7 +196,7 @@ def test_c25_leaving_costs_others_nothing(server: Server, host: Fake) -> None:
         host.wait_for_request(2)
         other.close()
         host.wait_for_gone()
-        for _ in range(4):  # the fake host's other handler still waits, and takes one
+        for _ in SSE:
             host.go()
         assert b"".join(chunks).decode() == SSE[1] + SSE[2]
 

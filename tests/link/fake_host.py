@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,10 @@ DEADLINE_S = 60
 class Handler(RequestHandler):
     """Notes what it sees; answers with what ``fake`` says, or with what it saw."""
 
+    waiting: asyncio.Future[Any]
+
     def prepare(self) -> None:
+        self.waiting = asyncio.get_running_loop().create_future()
         record = self.settings["record"]
         who = verify(record.secret, self.request.headers, self.request.method, self.request.uri)
         self.set_header("X-Mlxnb-Proof", prove(record.secret, self.request.headers))
@@ -78,7 +81,7 @@ class Handler(RequestHandler):
         if fake.get("die") == "at once":
             os.kill(os.getpid(), signal.SIGKILL)
         if fake.get("wait"):
-            await self.settings["go"].acquire()
+            await self.step()
         if "events" not in fake:
             self.finish(fake.get("body", self.saw))
             return
@@ -94,13 +97,20 @@ class Handler(RequestHandler):
             self.write(event if isinstance(event, str) else encode(*event))
             await self.flush()
             if fake.get("step"):
-                await self.settings["go"].acquire()
+                await self.step()
         if fake.get("die"):
             await asyncio.sleep(0.2)  # until the bytes are read
             os.kill(os.getpid(), signal.SIGKILL)
 
+    async def step(self) -> None:
+        """Wait for a go, unless the client goes first."""
+        self.waiting = asyncio.ensure_future(self.settings["go"].acquire())
+        with suppress(asyncio.CancelledError):
+            await self.waiting
+
     def on_connection_close(self) -> None:
         self.settings["seen"]["gone"] += 1
+        self.waiting.cancel()
 
 
 async def main(options: argparse.Namespace) -> None:
