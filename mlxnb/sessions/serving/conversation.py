@@ -10,6 +10,7 @@ from mlxnb.sessions.ask import Ask
 from mlxnb.sessions.messages import Message
 from mlxnb.sessions.serving.chain import Chain
 from mlxnb.sessions.serving.prompt import Prompt
+from mlxnb.sessions.serving.replay import digests_of
 from mlxnb.sessions.serving.track import Track
 
 
@@ -29,6 +30,8 @@ class Conversation:
         The response that it continues by its id.
     warm
         That is a live session, which this continues under the same system text.
+    digests
+        Of what is answered, beginning with the scope that it is remembered in.
     """
 
     messages: tuple[Message, ...]
@@ -36,6 +39,7 @@ class Conversation:
     track: Track | None
     chain: Chain | None = None
     warm: bool = False
+    digests: tuple[bytes, ...] = ()
 
     @classmethod
     def of_chain(cls, ask: Ask, chain: Chain, salt: str) -> Conversation:
@@ -53,6 +57,11 @@ class Conversation:
     def of_messages(cls, ask: Ask) -> Conversation:
         """A conversation that its client keeps."""
         return cls((*_lead(ask.system), *ask.messages), ask.system, None)
+
+    def digested(self, scope: bytes, ask: Ask) -> Conversation:
+        """The same conversation with the digests of what is answered."""
+        heard = self.messages[:-1] if ask.continues_answer else self.messages
+        return replace(self, digests=(scope, *digests_of(scope, heard)))
 
     def over(self, track: Track | None) -> Conversation:
         """The same conversation with tokens of its answers."""

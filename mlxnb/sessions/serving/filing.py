@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -59,7 +59,8 @@ class Filing:
         A store that fails costs the row, never the answer.
         """
         try:
-            if self._store is not None and answer.ask.store and answer.committed:
+            wanted = answer.ask.store and not answer.request.cancelled
+            if self._store is not None and wanted and answer.committed:
                 self._keep_live(answer, response)
                 self._write(self._store, _row(self._store, answer, response, input_items))
         finally:
@@ -88,15 +89,11 @@ class Filing:
     def _write(self, store: Store, row: Row) -> None:
         future = self._writing[row.id] = self._writer.submit(store.put, row)
         future.add_done_callback(lambda done: self._written(row.id, done))
-        try:
-            future.result(timeout=PATIENCE_S)
-        except TimeoutError:
+        if not wait([future], timeout=PATIENCE_S).done:
             log.warning("the response %s is still being stored after %d s", row.id, PATIENCE_S)
-        except Exception:
-            log.debug("the answer goes on without its row")  # why was told when writing ended
 
     def _written(self, response_id: str, done: Future[None]) -> None:
-        error = done.exception()
+        error = None if done.cancelled() else done.exception()
         self.failed = error is not None
         if error is not None:
             told = error if isinstance(error, MlxnbError) else type(error).__name__
@@ -199,7 +196,8 @@ class Filing:
             self.stored(response_id, caller)
             return False
         running = answer.turn is None
-        answer.cancel()
+        if running:
+            answer.cancel()
         return running
 
     def _available(self) -> Store:

@@ -141,7 +141,7 @@ class Intake:
         """Queue it, or let it wait for a load; False: the model has come meanwhile."""
         with self._models.lock, answer.gate:
             if source is None:
-                self._queue(answer, limited=True)
+                self._queue(answer, fresh=True)
             else:
                 waiter = Waiter(answer, self)
                 waiter.owner = self._models.loads.join(source, waiter)
@@ -151,15 +151,21 @@ class Intake:
             self._activity.began(answer.model)
             return True
 
-    def _queue(self, answer: Answer, limited: bool) -> None:
+    def _queue(self, answer: Answer, fresh: bool) -> None:
+        """Plan and queue it. ``fresh``: nobody has been told anything of it yet.
+
+        Else it has waited, within the limit, and what was told of its cache stands.
+        """
         request = answer.request
         runtime = self._models.runtime(answer.model)
         if runtime is None or runtime.key != answer.texts.key:
             raise ModelUnloaded(f"{answer.model} was replaced before this request could run on it")
         self._runner.core.plan(request)
+        assert request.lane is not None, "a planned request has its lane"
+        request.lane.waiting.limit = self._limits.waiting
         tuning = {"prefill_chunk_tokens": runtime.rate.chunk, "cache_clear_interval": CLEAR_EVERY}
-        answer.plan(request.planned, tuning)
-        self._runner.queue(request, answer, limited)
+        answer.plan(request.planned if fresh else 0, tuning)
+        self._runner.queue(request, answer, limited=fresh)
         answer.queued = True
 
     def resume(self, waiter: Waiter, error: Exception | None) -> None:
@@ -174,7 +180,7 @@ class Intake:
             try:
                 if error is not None:
                     raise error
-                self._queue(answer, limited=False)
+                self._queue(answer, fresh=False)
             except Exception as failure:
                 answer.fail(failure)
 

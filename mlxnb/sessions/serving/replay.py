@@ -13,9 +13,9 @@ from mlxnb.sessions.serving.track import Track
 
 
 class Replay:
-    """Tracks by the conversations that they belong to, as clients send them; oldest use goes first.
+    """Tracks by the conversations that they belong to; the one used least recently goes first.
 
-    What is found is exactly what was generated after these very messages: the digest covers the
+    What is found is exactly what was generated after these very messages: a digest covers the
     model's content, the salt, the tools and every message up to the answer.
 
     Parameters
@@ -34,19 +34,23 @@ class Replay:
     def __len__(self) -> int:
         return len(self._tracks)
 
-    def find(self, scope: bytes, messages: Sequence[Message]) -> Track | None:
-        """The track of the longest beginning of a conversation that ends in a known answer."""
-        digests = _digests(scope, messages)
+    def find(self, digests: Sequence[bytes]) -> Track | None:
+        """The track of the longest beginning of a conversation that ends in a known answer.
+
+        Parameters
+        ----------
+        digests
+            Of its messages, each with all before it; see `digests_of`.
+        """
         with self._lock:
-            for digest, message in zip(reversed(digests), reversed(messages), strict=True):
-                if message["role"] == "assistant" and digest in self._tracks:
+            for digest in reversed(digests):
+                if digest in self._tracks:
                     self._touch(self._tracks[digest])
                     return self._tracks[digest]
         return None
 
-    def add(self, scope: bytes, messages: Sequence[Message], answer: Message, track: Track) -> None:
-        """Remember an answer to these messages, as the client is going to send it."""
-        digest = _digests(scope, [*messages, answer])[-1]
+    def add(self, digest: bytes, track: Track) -> None:
+        """Remember a conversation up to an answer, by the answer's digest."""
         with self._lock:
             self._forget(digest)
             self._tracks[digest] = track
@@ -74,13 +78,19 @@ def scope_of(key: str, salt: str, tools: Sequence[str]) -> bytes:
     return blake2b(json.dumps([key, salt, *tools]).encode(), digest_size=16).digest()
 
 
-def _digests(scope: bytes, messages: Sequence[Message]) -> list[bytes]:
-    """Of each message with all before it."""
-    digests, last = [], scope
+def digests_of(before: bytes, messages: Sequence[Message]) -> list[bytes]:
+    """Of each message with all before it, as clients send them.
+
+    Parameters
+    ----------
+    before
+        Digest of what stands before the messages: a scope, or the message before them.
+    """
+    digests = []
     for message in messages:
         packed = json.dumps(_canonical(message), sort_keys=True, default=str).encode()
-        last = blake2b(last + packed, digest_size=16).digest()
-        digests.append(last)
+        before = blake2b(before + packed, digest_size=16).digest()
+        digests.append(before)
     return digests
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from mlxnb.errors import ModelChanged
 from mlxnb.sessions.ask import Ask
 from mlxnb.sessions.local import LocalEngine
+from mlxnb.sessions.order import tool_list
 from mlxnb.sessions.serving.activity import Activity
 from mlxnb.sessions.serving.answer import Answer
 from mlxnb.sessions.serving.catalog import Catalog
@@ -17,10 +18,11 @@ from mlxnb.sessions.serving.comparison import Comparisons, Miss
 from mlxnb.sessions.serving.conversation import Conversation
 from mlxnb.sessions.serving.filing import Filing
 from mlxnb.sessions.serving.health import Health, counters_of, health_of
+from mlxnb.sessions.serving.instructions import fitted
 from mlxnb.sessions.serving.intake import Intake, shown_tools
 from mlxnb.sessions.serving.limits import Limits
 from mlxnb.sessions.serving.models import ModelCard, Models
-from mlxnb.sessions.serving.replay import Replay, scope_of
+from mlxnb.sessions.serving.replay import Replay, digests_of, scope_of
 from mlxnb.sessions.serving.row import Row
 from mlxnb.sessions.serving.store import Store
 from mlxnb.sessions.serving.watch import Watch
@@ -122,25 +124,26 @@ class Service:
 
     def _conversation(self, ask: Ask, texts: Texts, salt: str) -> Conversation:
         """What a request goes on from; what follows a response is never sought by content."""
-        if ask.previous is not None:
-            chain = self.chain(ask.previous, ask.caller)
-            if chain.key != texts.key:
-                raise ModelChanged(
-                    f"the response {ask.previous!r} was made by {chain.model} as it was then, and "
-                    f"{texts.name} has other content; send the conversation as input instead",
-                    param=FIELD,
-                )
-            return Conversation.of_chain(ask, chain, salt)
-        own = Conversation.of_messages(ask)
-        said = own.messages[:-1] if ask.continues_answer else own.messages
-        return own.over(self._replay.find(scope_of(texts.key, salt, shown_tools(ask)), said))
+        scope = scope_of(texts.key, salt, shown_tools(ask))
+        template, tools = texts.template(ask.thinking), tool_list(shown_tools(ask))
+        if ask.previous is None:
+            own = fitted(Conversation.of_messages(ask), template, tools).digested(scope, ask)
+            return own.over(self._replay.find(own.digests))
+        chain = self.chain(ask.previous, ask.caller)
+        if chain.key != texts.key:
+            raise ModelChanged(
+                f"the response {ask.previous!r} was made by {chain.model} as it was then, and "
+                f"{texts.name} has other content; send the conversation as input instead",
+                param=FIELD,
+            )
+        return fitted(Conversation.of_chain(ask, chain, salt), template, tools).digested(scope, ask)
 
     def _ended(self, answer: Answer) -> None:
         """An answer has ended; runs on the engine's thread, before its client is told."""
         self._activity.ended(answer.model)
         if answer.track is not None and answer.said is not None:
-            scope = scope_of(answer.texts.key, answer.request.salt, shown_tools(answer.ask))
-            self._replay.add(scope, answer.heard, answer.said, answer.track)
+            (digest,) = digests_of(answer.conversation.digests[-1], [answer.said])
+            self._replay.add(digest, answer.track)
         if not (answer.committed and answer.ask.store):
             answer.settled.set()
 
