@@ -172,12 +172,12 @@ def test_over_the_admission_limit_a_request_is_refused_at_once(
     world: World, talker: Talker, engine: LocalEngine
 ) -> None:
     """W45"""
+    world.limits = Limits(waiting=0)
     talker("One.")
-    lane = engine.core.lane("talker")
-    lane.waiting.limit = 0
     with pytest.raises(QueueFull):
         world.begin("a")
-    lane.waiting.limit = 16
+    world.limits = Limits()
+    world.restart()
     assert world.ask("b").turn is not None
     assert len(engine.ledger) == 1
 

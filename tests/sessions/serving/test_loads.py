@@ -191,6 +191,19 @@ def test_a_closed_engine_takes_nothing_in(
     assert world.service.health().status == "error"
 
 
+def test_what_was_told_before_a_load_stands(
+    world: World, talker: Talker, slow: Slow, engine: LocalEngine
+) -> None:
+    """W21: whatever the cache holds when the model has come."""
+    talker("One.", loaded=False)
+    waiting = [world.begin("the same words") for _ in range(2)]
+    told = [(each.answer.cache, each.answer.cached_tokens) for each in waiting]
+    slow.go.set()
+    for each, before in zip(waiting, told, strict=True):
+        each.wait()
+        assert (each.answer.record.cache, each.answer.cached_tokens) == before == ("fresh", 0)
+
+
 # --- memory -----------------------------------------------------------------------------------
 
 
@@ -269,23 +282,26 @@ def test_a_swap_under_load_never_mixes_models(
     sources = {n: scripted_source(tmp_path / n, [text]) for n, text in texts.items()}
     world.add(sources["a"])
     following: list[Following] = []
+    ended = threading.Semaphore(0)
 
     def swap() -> None:
         for number in range(6):
             engine.load_source(sources["ba"[number % 2]], progress=False)
+            assert all(ended.acquire(timeout=60) for _ in range(2))
 
     swapping = threading.Thread(target=swap)
     swapping.start()
     while swapping.is_alive():
         following.append(world.begin(f"Who are you, number {len(following)}?"))
         following[-1].wait()
+        ended.release()
     swapping.join()
     for each in following:
         if each.answer.error is None:
             assert each.text in texts.values()
         else:
             assert isinstance(each.answer.error, ModelUnloaded)
-    assert any(each.answer.error is None for each in following)
+    assert {each.text for each in following if each.answer.error is None} == set(texts.values())
 
 
 def test_files_that_changed_before_the_load_are_not_taken_for_the_old_ones(

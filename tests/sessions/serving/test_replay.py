@@ -14,9 +14,8 @@ from scripted import THINKING
 from mlxnb.engine.sampling import Sampling
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.ask import ToolChoice
-from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.messages import Message, answer_message
-from mlxnb.sessions.serving.replay import Replay, scope_of
+from mlxnb.sessions.serving.replay import Replay, digests_of, scope_of
 from mlxnb.sessions.serving.track import Track
 
 from .world import KEEPING, World, sequence, user
@@ -204,38 +203,46 @@ def test_hidden_tools_are_not_in_the_prompt(world: World, talker: Talker) -> Non
 # --- the memory itself ------------------------------------------------------------------------
 
 
+SAID: Message = {"role": "assistant", "content": "yes"}
+SCOPE = scope_of("model", "", ())
+
+
 def track(before: Track | None, size: int, answer: int) -> Track:
     length = size + (before.length if before is not None else 0)
     return Track(before, array("I", range(size)), (), array("I"), answer, b"", False, False, length)
 
 
-def test_memory_is_bounded_and_gives_up_whole_conversations() -> None:
-    memory, scope = Replay(limit=3 * 4 * 1000 + 3 * 256), scope_of("model", "", ())
-    conversations = [[user(name)] for name in "abcd"]
-    said: Message = {"role": "assistant", "content": "yes"}
-    for messages in conversations:
-        memory.add(scope, messages, said, track(None, 1000, 1))
+def digests(*messages: Message) -> list[bytes]:
+    return digests_of(SCOPE, messages)
+
+
+def test_memory_is_bounded_and_the_oldest_use_goes_first() -> None:
+    memory = Replay(limit=3 * (4 * 1000 + 256))
+    for name in "abc":
+        memory.add(digests(user(name), SAID)[-1], track(None, 1000, 1))
+    assert memory.find(digests(user("a"), SAID)) is not None
+    memory.add(digests(user("d"), SAID)[-1], track(None, 1000, 1))
     assert len(memory) == 3 and memory.nbytes <= memory.limit
-    assert memory.find(scope, [*conversations[0], said]) is None
-    assert memory.find(scope, [*conversations[3], said]) is not None
+    found = [memory.find(digests(user(name), SAID)) is not None for name in "abcd"]
+    assert found == [True, False, True, True]
 
 
-def test_what_a_longer_conversation_holds_is_counted_as_long_as_it_is_there() -> None:
-    memory, scope = Replay(limit=5000), scope_of("model", "", ())
-    said: Message = {"role": "assistant", "content": "yes"}
+def test_a_longer_conversation_goes_before_the_one_that_it_holds() -> None:
+    memory = Replay(limit=5000)
     first = track(None, 500, 1)
-    memory.add(scope, [user("a")], said, first)
-    memory.add(scope, [user("a"), said, user("b")], said, track(first, 500, 3))
-    memory.add(scope, [user("z")], said, track(None, 500, 1))
-    assert memory.find(scope, [user("a"), said, user("b"), said]) is first
+    longer = (user("a"), SAID, user("b"), SAID)
+    memory.add(digests(*longer[:2])[-1], first)
+    memory.add(digests(*longer)[-1], track(first, 500, 3))
+    memory.add(digests(user("z"), SAID)[-1], track(None, 500, 1))
+    assert memory.find(digests(*longer)) is first
     assert memory.nbytes <= memory.limit
 
 
-def test_an_answer_is_found_in_the_midst_of_what_follows(engine: LocalEngine) -> None:
-    memory, scope = Replay(limit=10_000), scope_of("model", "", ())
-    said: Message = {"role": "assistant", "content": "yes"}
+def test_the_newest_known_answer_counts_whatever_follows() -> None:
+    memory = Replay(limit=10_000)
     first = track(None, 10, 1)
-    memory.add(scope, [user("a")], said, first)
+    memory.add(digests(user("a"), SAID)[-1], first)
     unknown: Message = {"role": "assistant", "content": "never said"}
-    assert memory.find(scope, [user("a"), said, user("b"), unknown, user("c")]) is first
-    assert memory.find(scope_of("model", "", (TOOL,)), [user("a"), said]) is None
+    assert memory.find(digests(user("a"), SAID, user("b"), unknown, user("c"))) is first
+    other = digests_of(scope_of("model", "", (TOOL,)), [user("a"), SAID])
+    assert memory.find(other) is None
