@@ -213,6 +213,11 @@ def test_w32_length_is_incomplete(pieces: list[Piece], last: tuple[str, str, str
     assert outline(final)[-1] == last
 
 
+def test_w32_a_call_that_never_came_whole_is_incomplete() -> None:
+    _, final = stream([start(), arguments('{"x'), text("a")], "length")
+    assert outline(final)[0] == ("function_call", "incomplete", '{"x')
+
+
 @pytest.mark.parametrize("count", range(6))
 def test_w41_a_failure_at_any_point_closes_what_is_open(count: int) -> None:
     pieces = [thought("a"), text("b"), start(), arguments('{"x":'), arguments("1}"), call("f")]
