@@ -11,10 +11,10 @@ from scripted.folder import QWEN
 from mlxnb.sessions.ask import Ask
 from mlxnb.sessions.serving.instructions import placed
 from mlxnb.sessions.template import ChatTemplate
-
-from .world import World
 from sessions.templates import FAMILIES, NO_SYSTEM
 from sessions.tokenizers import wrapped
+
+from .world import World
 
 
 def said(role: str, content: str) -> dict[str, Any]:
