@@ -16,6 +16,7 @@ from mlxnb.doctor.facts import facts, without_paths
 from mlxnb.doctor.finding import Finding
 from mlxnb.doctor.report import report
 from mlxnb.errors import InvalidOption
+from mlxnb.models.demo import demo_ready
 
 IN_PLACE = {"MLXNB_PAGED": "1", "MLXNB_METAL": "1"}
 CONTIGUOUS = {"MLXNB_PAGED": "0", "MLXNB_METAL": "0"}
@@ -73,7 +74,9 @@ def _checks() -> Iterator[Finding]:
 
 
 def _bench() -> tuple[Finding, str]:
-    """Whether it ran, and what it printed."""
+    """Whether it ran, and what it printed; it would fetch the demo model, so that must be there."""
+    if not demo_ready():
+        return Finding("bench", None, "measures the demo model, which is not on this machine"), ""
     _tell("the quick bench")
     try:
         run = subprocess.run(

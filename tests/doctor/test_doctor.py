@@ -111,9 +111,20 @@ def test_the_bench_is_part_of_it(
     told: str,
 ) -> None:
     monkeypatch.setattr(doctor, "_checks", checks_that_find())
+    monkeypatch.setattr(doctor, "demo_ready", lambda: True)
     monkeypatch.setattr(doctor, "BENCH", code)
     assert cli.main(["doctor"]) == status
     assert told in capsys.readouterr().out
+
+
+def test_the_bench_does_not_fetch_what_it_would_measure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path))
+    monkeypatch.setattr(doctor, "_checks", checks_that_find())
+    monkeypatch.setattr(doctor, "BENCH", "import sys; sys.exit('it was run')")
+    assert cli.main(["doctor"]) == 0
+    assert "| bench | – | measures the demo model, which is not" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_checked(
