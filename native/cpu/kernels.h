@@ -33,6 +33,9 @@ struct Weights {
   Type type;  // of dense elements, or of scales and biases
 };
 
+/// Groups of a row in whole vectors of eight.
+constexpr int64_t padded_groups(int64_t groups) { return (groups + 7) / 8 * 8; }
+
 /// out = x Wᵀ + bias, `count` rows of x. The fields below the line are the driver's.
 struct Product {
   Weights weights;
@@ -45,7 +48,7 @@ struct Product {
   // ---
   int64_t slots;      // depth in the kernels' order, padded
   float* packed;      // x in that order: by rows, or by panels of 16 rows
-  float* sums;        // (count, groups): sums of x over groups; products by rows only
+  float* sums;        // (count, padded groups): sums of x over groups; products by rows only
   int64_t tile_rows;  // rows of W that a task takes
   int64_t tiles;
   int64_t chunk;  // panels that a task takes

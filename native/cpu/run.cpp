@@ -5,7 +5,7 @@
 namespace mlxnb {
 namespace {
 
-constexpr int64_t few_rows = 4;     // of x: up to here W is read row by row
+constexpr int64_t few_rows = 8;     // of x: up to here W is read row by row
 constexpr int64_t panel_rows = 16;  // of x, in the tiled kernel
 constexpr int64_t most_slots = 2048;
 // Sharing out costs about a microsecond: work below this (in multiply-adds or elements) is done
@@ -26,7 +26,7 @@ Room plan_rows(Product& p, int threads) {
   p.tiles = divide(w.rows, p.tile_rows);
   p.panels = p.count;
   p.chunk = p.cut = 0;
-  const int64_t groups = w.bits == 0 ? 0 : w.depth / w.group;
+  const int64_t groups = w.bits == 0 ? 0 : padded_groups(w.depth / w.group);
   return {static_cast<size_t>(p.count * p.slots), static_cast<size_t>(p.count * groups)};
 }
 

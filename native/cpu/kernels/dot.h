@@ -1,5 +1,8 @@
 // Products of a few rows of x with W, row by row of W: bound by the reading of W.
 //
+// Rows of x lie interleaved, four together, so that all loads of a pass follow one pointer; and some
+// rows of W are multiplied at once, as far as there are registers for the sums.
+//
 // A 256-bit load of packed words holds one element of each of 8 runs: field f of word i is element
 // fields * i + f of the block. x is put in that order once ("slots"), and multiplied by 2^-(bits*f)
 // so that a field need not be shifted down: mask, convert, multiply-add.
@@ -31,8 +34,20 @@ MLXNB_INLINE int64_t slot_of(int bits, int64_t k) {
   }
 }
 
+/// Where rows of x lie, `dot_rows_of_x` together: vectors of eight slots, row next to row.
+struct Places {
+  int64_t first;  // row of those together
+  int64_t step;   // floats from vector to vector of a row
+};
+
+MLXNB_INLINE Places places_of(const Product& p, int64_t row) {
+  const int64_t first = row / dot_rows_of_x * dot_rows_of_x;
+  const int64_t left = p.count - first;
+  return {first, 8 * (left < dot_rows_of_x ? left : dot_rows_of_x)};
+}
+
 /// x of a block of 4-bit words: a square whose columns are the words.
-MLXNB_INLINE void prepare_square(const Product& p, int64_t at, float* out) {
+MLXNB_INLINE void prepare_square(const Product& p, int64_t at, float* out, int64_t step) {
   f8 square[8];
   for (int i = 0; i < 8; ++i) {
     square[i] = load(p.x.type, p.x.data, at + 8 * i);
@@ -40,47 +55,67 @@ MLXNB_INLINE void prepare_square(const Product& p, int64_t at, float* out) {
   transpose(square);
   MLXNB_UNROLL
   for (int f = 0; f < 8; ++f) {
-    store(out + 8 * f, square[f] * splat(f == 7 ? 1.0f : 1.0f / static_cast<float>(1 << (4 * f))));
+    const float factor = f == 7 ? 1.0f : 1.0f / static_cast<float>(1 << (4 * f));
+    store(out + f * step, square[f] * splat(factor));
   }
 }
 
-MLXNB_INLINE void prepare_few(const Product& p, int64_t at, int64_t begin, int64_t end,
-                              float* out) {
+MLXNB_INLINE void prepare_few(const Product& p, int64_t at, int64_t begin, int64_t end, float* out,
+                              int64_t step) {
   const int bits = p.weights.bits;
   const int fields = bits == 0 ? 1 : 32 / bits;
   for (int64_t k = begin; k < end; k += 8) {
     const f8 x = load_some(p.x.type, p.x.data, at + k, end - k);
     if (bits == 0) {
-      store(out + k, x);
+      store(out + k / 8 * step, x);
       continue;
     }
     for (int j = 0; j < 8; ++j) {
       const int field = j % fields;
       const float factor = field == fields - 1 ? 1.0f : 1.0f / static_cast<float>(1 << (bits * field));
-      out[slot_of(bits, k + j)] = x[j] * factor;
+      const int64_t slot = slot_of(bits, k + j);
+      out[slot / 8 * step + slot % 8] = x[j] * factor;
     }
+  }
+}
+
+/// Sums of x over groups. Where the last eight overlap those before, what counts already is zero.
+static void prepare_sums(const Product& p, int64_t row) {
+  const Weights& w = p.weights;
+  const int64_t groups = w.depth / w.group;
+  const int64_t padded = padded_groups(groups);
+  const int64_t late = groups < 8 ? 0 : padded - groups;
+  const Places places = places_of(p, row);
+  float* out = p.sums + places.first * padded + (row - places.first) * 8;
+  for (int64_t g = 0; g < padded; g += 8) {
+    store(out + g / 8 * places.step, f8{});
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    f8 total = {};
+    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 8) {
+      total += load(p.x.type, p.x.data, row * p.x.stride + k);
+    }
+    const int64_t at = g < groups / 8 * 8 ? g : g + late;
+    out[at / 8 * places.step + at % 8] = sum(total);
   }
 }
 
 static void prepare(const Product& p, int64_t row) {
   const Weights& w = p.weights;
-  float* out = p.packed + row * p.slots;
+  const Places places = places_of(p, row);
+  float* out = p.packed + places.first * p.slots + (row - places.first) * 8;
   const int64_t at = row * p.x.stride;
   for (int64_t k = w.depth; k < p.slots; ++k) {
-    out[slot_of(w.bits, k)] = 0;
+    const int64_t slot = slot_of(w.bits, k);
+    out[slot / 8 * places.step + slot % 8] = 0;
   }
   const int64_t squares = w.bits == 4 ? w.depth / 64 * 64 : 0;
   for (int64_t k = 0; k < squares; k += 64) {
-    prepare_square(p, at + k, out + k);
+    prepare_square(p, at + k, out + k / 8 * places.step, places.step);
   }
-  prepare_few(p, at, squares, w.depth, out);
-  const int64_t groups = w.bits == 0 ? 0 : w.depth / w.group;
-  for (int64_t g = 0; g < groups; ++g) {
-    f8 total = {};
-    for (int64_t k = g * w.group; k < (g + 1) * w.group; k += 8) {
-      total += load(p.x.type, p.x.data, at + k);
-    }
-    p.sums[row * groups + g] = sum(total);
+  prepare_few(p, at, squares, w.depth, out, places.step);
+  if (w.bits != 0) {
+    prepare_sums(p, row);
   }
 }
 
@@ -124,81 +159,118 @@ MLXNB_INLINE f8 field_of(i8 words, int field) {
   return to_float(words & splat(static_cast<int32_t>(((1u << bits) - 1) << (bits * field))));
 }
 
-template <int bits, int count>
-MLXNB_INLINE void dot_block(i8 words, f8 scale, const float* x, int64_t slots, f8 (&total)[count]) {
-  f8 part[count] = {};
+/// Sums over `rows` rows of W and `count` rows of x: a block of quantised elements added to each.
+///
+/// Fields are multiplied before they are scaled: scaling
+/// costs one multiplication a block instead of one a field.
+template <int bits, int group, int rows, int count>
+MLXNB_INLINE void dot_block(const i8 (&words)[rows], const f8 (&scale)[rows], const float* x,
+                            f8 (&total)[rows][count]) {
+  f8 part[rows][count] = {};
   MLXNB_UNROLL
   for (int f = 0; f < 32 / bits; ++f) {
-    const f8 q = field_of<bits>(words, f);
+    f8 q[rows];
+    for (int r = 0; r < rows; ++r) {
+      q[r] = field_of<bits>(words[r], f);
+    }
     for (int m = 0; m < count; ++m) {
-      part[m] += q * load(x + m * slots + 8 * f);
+      const f8 loaded = load(x + (f * count + m) * 8);
+      for (int r = 0; r < rows; ++r) {
+        part[r][m] += q[r] * loaded;
+      }
     }
   }
-  for (int m = 0; m < count; ++m) {
-    total[m] += part[m] * scale;
+  for (int r = 0; r < rows; ++r) {
+    for (int m = 0; m < count; ++m) {
+      total[r][m] += part[r][m] * scale[r];
+    }
   }
 }
 
-/// One row of quantised W with `count` rows of x.
-template <int bits, int group, int count>
-MLXNB_INLINE void dot_row(const Product& p, int64_t row, const float* scales, const float* biases,
-                          const float* x, const float* sums, float (&out)[dot_rows_of_x]) {
+/// What the groups' biases add to sums over the groups of x.
+template <int rows, int count>
+MLXNB_INLINE void add_biases(const float* biases, int64_t groups, const float* sums,
+                             f8 (&total)[rows][count]) {
+  const int64_t padded = padded_groups(groups);
+  for (int64_t g = 0; g < padded; g += 8) {
+    const int64_t at = g + 8 <= groups ? g : groups - 8;
+    for (int r = 0; r < rows; ++r) {
+      const float* from = biases + r * groups;
+      const f8 bias = groups < 8 ? load_part(Type::f32, from, 0, groups) : load(from + at);
+      for (int m = 0; m < count; ++m) {
+        total[r][m] += bias * load(sums + g * count + m * 8);
+      }
+    }
+  }
+}
+
+/// `rows` rows of quantised W from `row` on, with `count` rows of x.
+template <int bits, int group, int rows, int count>
+MLXNB_INLINE void dot_rows(const Product& p, int64_t row, const float* scales, const float* biases,
+                           const float* x, const float* sums, f8 (&total)[rows][count]) {
   const Weights& w = p.weights;
   constexpr int64_t block = 8 * 32 / bits;
   const int64_t groups = w.depth / group;
   const int64_t words = w.depth * bits / 32;
   const auto* packed = static_cast<const int32_t*>(w.data) + row * words;
   const int64_t whole = w.depth / block;
-  f8 total[count] = {};
   for (int64_t b = 0; b < whole; ++b) {
-    const i8 loaded = load_as<i8>(packed + 8 * b);
-    dot_block<bits, count>(loaded, scale_of<bits, group>(scales, b), x + b * block, p.slots, total);
+    i8 loaded[rows];
+    f8 scale[rows];
+    for (int r = 0; r < rows; ++r) {
+      const int32_t* from = packed + r * words + 8 * b;
+      __builtin_prefetch(from + 2 * rows * words);  // reading several rows at once hides the order
+      loaded[r] = load_as<i8>(from);
+      scale[r] = scale_of<bits, group>(scales + r * groups, b);
+    }
+    dot_block<bits, group, rows, count>(loaded, scale, x + b * block * count, total);
   }
   if (whole * block < w.depth) {  // half a block
-    i8 loaded = {};
-    std::memcpy(&loaded, packed + 8 * whole, 16);
-    const f8 scale = scale_of<bits, group>(scales, whole, false);
-    dot_block<bits, count>(loaded, scale, x + whole * block, p.slots, total);
-  }
-  for (int m = 0; m < count; ++m) {
-    const float* s = sums + m * groups;
-    f8 offset = {};
-    int64_t g = 0;
-    for (; g + 8 <= groups; g += 8) {
-      offset += load(biases + g) * load(s + g);
+    i8 loaded[rows] = {};
+    f8 scale[rows];
+    for (int r = 0; r < rows; ++r) {
+      std::memcpy(&loaded[r], packed + r * words + 8 * whole, 16);
+      scale[r] = scale_of<bits, group>(scales + r * groups, whole, false);
     }
-    float rest = 0;
-    for (; g < groups; ++g) {
-      rest += biases[g] * s[g];
-    }
-    out[m] = sum(total[m] + offset) + rest;
+    dot_block<bits, group, rows, count>(loaded, scale, x + whole * block * count, total);
   }
+  add_biases<rows, count>(biases, groups, sums, total);
 }
 
-/// One row of dense W with `count` rows of x.
-template <int count>
+/// `rows` rows of dense W from `row` on, with `count` rows of x.
+template <int rows, int count>
 MLXNB_INLINE void dot_dense(const Product& p, int64_t row, const float* x,
-                            float (&out)[dot_rows_of_x]) {
+                            f8 (&total)[rows][count]) {
   const Weights& w = p.weights;
-  const int64_t base = row * w.depth;
-  f8 total[count][2] = {};
-  int64_t k = 0;
-  for (; k + 16 <= w.depth; k += 16) {
-    for (int half = 0; half < 2; ++half) {
-      const f8 loaded = load(w.type, w.data, base + k + 8 * half);
-      for (int m = 0; m < count; ++m) {
-        total[m][half] += loaded * load(x + m * p.slots + k + 8 * half);
+  for (int64_t k = 0; k < w.depth; k += 8) {
+    f8 loaded[rows];
+    for (int r = 0; r < rows; ++r) {
+      loaded[r] = load_some(w.type, w.data, (row + r) * w.depth + k, w.depth - k);
+    }
+    for (int m = 0; m < count; ++m) {
+      const f8 other = load(x + k * count + m * 8);
+      for (int r = 0; r < rows; ++r) {
+        total[r][m] += loaded[r] * other;
       }
     }
   }
-  for (; k < w.depth; k += 8) {
-    const f8 loaded = load_some(w.type, w.data, base + k, w.depth - k);
-    for (int m = 0; m < count; ++m) {
-      total[m][0] += loaded * load(x + m * p.slots + k);
-    }
+}
+
+/// The vectors' sums into out, `rows` × `count` elements of it.
+template <int rows, int count>
+MLXNB_INLINE void put_sums(const Product& p, int64_t n, int64_t first,
+                           const f8 (&total)[rows][count]) {
+  f8 four[(rows * count + 3) / 4][4] = {};
+  for (int i = 0; i < rows * count; ++i) {
+    four[i / 4][i % 4] = total[i / count][i % count];
   }
-  for (int m = 0; m < count; ++m) {
-    out[m] = sum(total[m][0] + total[m][1]);
+  for (int i = 0; i < rows * count; i += 4) {
+    const f8 summed = sums(four[i / 4]);
+    for (int j = 0; j < 4 && i + j < rows * count; ++j) {
+      const int r = (i + j) / count, m = (i + j) % count;
+      const float bias = p.bias ? load_one(p.bias_type, p.bias, n + r) : 0.0f;
+      store(p.out_type, p.out, (first + m) * p.weights.rows + n + r, summed[j] + bias);
+    }
   }
 }
 
@@ -209,24 +281,30 @@ struct Strip {
   const float* biases;
 };
 
+template <int bits, int group, int rows, int count>
+MLXNB_INLINE void dot_few(const Product& p, const Strip& strip, int64_t n, int64_t first) {
+  const float* x = p.packed + first * p.slots;
+  f8 total[rows][count] = {};
+  if constexpr (bits == 0) {
+    dot_dense<rows, count>(p, n, x, total);
+  } else {
+    const int64_t groups = p.weights.depth / group;
+    const int64_t at = (n - strip.begin) * groups;
+    const float* sums = p.sums + first * padded_groups(groups);
+    dot_rows<bits, group, rows, count>(p, n, strip.scales + at, strip.biases + at, x, sums, total);
+  }
+  put_sums<rows, count>(p, n, first, total);
+}
+
 template <int bits, int group, int count>
 static void dot_some(const Product& p, const Strip& strip, int64_t first) {
-  const Weights& w = p.weights;
-  const int64_t groups = bits == 0 ? 0 : w.depth / w.group;
-  const float* x = p.packed + first * p.slots;
-  const float* sums = bits == 0 ? nullptr : p.sums + first * groups;
-  for (int64_t n = strip.begin; n < strip.end; ++n) {
-    float out[dot_rows_of_x];
-    if constexpr (bits == 0) {
-      dot_dense<count>(p, n, x, out);
-    } else {
-      const int64_t at = (n - strip.begin) * groups;
-      dot_row<bits, group, count>(p, n, strip.scales + at, strip.biases + at, x, sums, out);
-    }
-    const float bias = p.bias ? load_one(p.bias_type, p.bias, n) : 0.0f;
-    for (int m = 0; m < count; ++m) {
-      store(p.out_type, p.out, (first + m) * w.rows + n, out[m] + bias);
-    }
+  constexpr int rows = count == 1 ? 4 : count == 2 ? 2 : 1;  // of W
+  int64_t n = strip.begin;
+  for (; n + rows <= strip.end; n += rows) {
+    dot_few<bits, group, rows, count>(p, strip, n, first);
+  }
+  for (; n < strip.end; ++n) {
+    dot_few<bits, group, 1, count>(p, strip, n, first);
   }
 }
 

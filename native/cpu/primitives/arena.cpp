@@ -8,7 +8,6 @@ namespace mlxnb {
 namespace {
 
 constexpr size_t large_page = size_t{1} << 21;
-constexpr size_t alignment = 64;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -33,7 +32,9 @@ void advise(char* begin, size_t bytes) {
 
 }  // namespace
 
-Arena::Arena(size_t bytes) : memory_(allocated(rounded(bytes, alignment))) {
+Arena::Arena(size_t bytes)
+    : memory_(allocated(rounded(bytes, alignment) + alignment)),
+      used_(to_alignment(memory_.data<char>())) {
   advise(memory_.data<char>(), memory_.nbytes());
 }
 

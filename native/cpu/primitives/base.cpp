@@ -1,5 +1,6 @@
 #include "base.h"
 
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -57,6 +58,10 @@ std::optional<int64_t> row_stride(const mx::array& x) {
 
 }  // namespace
 
+size_t to_alignment(const void* memory) {
+  return (alignment - reinterpret_cast<uintptr_t>(memory) % alignment) % alignment;
+}
+
 Type type_of(mx::Dtype dtype) {
   if (dtype == mx::float32) {
     return Type::f32;
@@ -100,10 +105,10 @@ void allocate_by_position(mx::array& out) {
 }
 
 float* temporary(size_t floats, mx::Stream stream) {
-  const auto size = static_cast<mx::ShapeElem>(floats);
-  mx::array held(mx::Shape{size}, mx::float32, nullptr, {});
-  held.set_data(mx::allocator::malloc(floats * sizeof(float)));
-  auto* memory = held.data<float>();
+  const size_t room = floats + alignment / sizeof(float);
+  mx::array held(mx::Shape{static_cast<mx::ShapeElem>(room)}, mx::float32, nullptr, {});
+  held.set_data(mx::allocator::malloc(room * sizeof(float)));
+  auto* memory = held.data<float>() + to_alignment(held.data<float>()) / sizeof(float);
   mx::cpu::get_command_encoder(stream).add_temporary(std::move(held));
   return memory;
 }

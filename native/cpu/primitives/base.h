@@ -54,7 +54,14 @@ void allocate(mx::array& out, const mx::array& donor);
 /// Allocate the memory of ``(rows, heads, queries, dim)`` in the order (rows, queries, heads, dim).
 void allocate_by_position(mx::array& out);
 
-/// Floats that live until the tasks dispatched so far are done, counted by MLX like an array.
+/// A cache line. MLX's memory begins anywhere in one, and a vector that lies in two takes twice as
+/// long to load.
+constexpr size_t alignment = 64;
+
+/// Bytes from here to the next cache line.
+size_t to_alignment(const void* memory);
+
+/// Aligned floats that live until the tasks dispatched so far are done; MLX counts them.
 float* temporary(size_t floats, mx::Stream stream);
 
 /// The array's elements one after another; a copy is dispatched where they are not.
