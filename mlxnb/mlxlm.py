@@ -9,6 +9,7 @@ spare capacity.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import resource
 from collections.abc import Callable, Sequence
@@ -39,11 +40,17 @@ STEP: int = _cache.KVCache.step
 """Tokens by which a contiguous cache grows."""
 
 _NO_LIMIT = 2**31 - 1
+_DECODING = (
+    *("uids", "prompt_cache", "tokens", "samplers", "fallback_sampler", "logits_processors"),
+    *("_step", "_token_context", "_current_tokens", "_current_logprobs"),
+    *("_next_tokens", "_next_logprobs"),
+)
 _GENERATOR = ("insert", "next", "remove", "extract_cache", "prompt_cache_nbytes", "close")
 
 Caches = list[Any]
 Sampler = Callable[[mx.array], mx.array]
 Processor = Callable[[mx.array, mx.array], mx.array]
+Normalizer = Callable[[mx.array], mx.array]
 
 
 def check() -> None:
@@ -51,7 +58,7 @@ def check() -> None:
     probe = _generate.GenerationBatch.empty(None, _generate.greedy_sampler)
     wanted = {
         "KVCache": (_cache.KVCache(), ("keys", "values", "offset", "step", "trim", "state")),
-        "GenerationBatch": (probe, ("uids", "prompt_cache", "_next_tokens")),
+        "GenerationBatch": (probe, _DECODING),
         "BatchGenerator": (_generate.BatchGenerator, _GENERATOR),
         "TokenBuffer": (_cache.TokenBuffer, ("update_and_fetch",)),
     }
@@ -187,15 +194,22 @@ class Batch:
     A row is given as its caches, the tokens in them, and one token that is not yet in them. It
     never ends by itself: whoever reads its tokens takes it out. After any exception out of
     ``step`` the state is void (rows that were not at fault get duplicated tokens): drop it.
+
+    Parameters
+    ----------
+    normalize
+        What makes log-probabilities of logits ``(rows, vocab)``.
     """
 
-    def __init__(self, model: Any, rows: int = 64) -> None:
+    def __init__(self, model: Any, normalize: Normalizer, rows: int = 64) -> None:
         self._generator = _generate.BatchGenerator(
             model,
             completion_batch_size=rows,
             prefill_batch_size=rows,
             stream=mx.default_stream(mx.default_device()),
         )
+        decoding = self._generator._generation_batch
+        decoding._step = functools.partial(_step, decoding, normalize)
 
     def join(
         self,
@@ -258,3 +272,49 @@ class Batch:
     def close(self) -> None:
         """Give back what the generator set."""
         self._generator.close()
+
+
+def _step(batch: Any, normalize: Normalizer) -> tuple[list[int], list[mx.array]]:
+    """``GenerationBatch._step`` with another ``normalize``: mlx-lm's is slow on a CPU.
+
+    Draws and begins to compute each row's next token; returns the tokens that it fed, with their
+    log-probabilities.
+    """
+    inputs = batch._current_tokens = batch._next_tokens
+    batch._current_logprobs = batch._next_logprobs
+    logits = batch.model(inputs[:, None], cache=batch.prompt_cache)[:, -1, :]
+    logits, contexts = _processed(batch, inputs, logits)
+    logprobs = normalize(logits)
+    batch._next_tokens = _drawn(batch, logprobs)
+    batch._next_logprobs = list(logprobs)
+    mx.async_eval(batch._next_tokens, batch._next_logprobs, contexts)
+    mx.eval(inputs, batch._current_logprobs)
+    fed: list[int] = inputs.tolist()
+    for tokens, token in zip(batch.tokens, fed, strict=True):
+        tokens.append(token)
+    return fed, batch._current_logprobs
+
+
+def _processed(batch: Any, inputs: mx.array, logits: mx.array) -> tuple[mx.array, list[mx.array]]:
+    """Logits after the rows' processors, and the contexts that those looked at."""
+    if not any(batch.logits_processors):
+        return logits, []
+    rows, contexts = [], []
+    for number, processors in enumerate(batch.logits_processors):
+        row = logits[number : number + 1]
+        if processors:
+            context = batch._token_context[number].update_and_fetch(inputs[number : number + 1])
+            contexts.append(context)
+            for processor in processors:
+                row = processor(context, row)
+        rows.append(row)
+    return mx.concatenate(rows, axis=0), contexts
+
+
+def _drawn(batch: Any, logprobs: mx.array) -> mx.array:
+    """A token for each row; one call where the rows share a sampler."""
+    samplers = [batch.fallback_sampler if s is None else s for s in batch.samplers]
+    if all(sampler is samplers[0] for sampler in samplers):
+        return samplers[0](logprobs)
+    rows = [sampler(logprobs[n : n + 1]) for n, sampler in enumerate(samplers)]
+    return mx.concatenate(rows, axis=0)

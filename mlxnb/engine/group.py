@@ -15,6 +15,7 @@ import mlx.core as mx
 from mlxnb import mlxlm
 from mlxnb.cache.live import Live
 from mlxnb.cache.room import NoRoom, Room
+from mlxnb.engine.logprobs import normalized
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.sampling import likeliest
@@ -103,7 +104,7 @@ class Group:
         if token is not None:
             self._accept(first, token)
         if first.ending is None:
-            self._batch = mlxlm.Batch(self._runtime.model)
+            self._batch = mlxlm.Batch(self._runtime.model, normalized)
             self._join(first)
 
     @staticmethod

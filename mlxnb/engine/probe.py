@@ -15,6 +15,7 @@ import mlx.core as mx
 from mlxnb import mlxlm
 from mlxnb.cache.paged_models import rebind, supports_paging
 from mlxnb.cache.paged_pool import in_place
+from mlxnb.engine.logprobs import normalized
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def _in_batch(
     model: Any, rows: list[list[int]], started: list[mlxlm.Caches]
 ) -> list[list[tuple[int, mx.array]]]:
     """Each row's drawn tokens with the probabilities ``(vocab,)`` they were drawn from."""
-    batch = mlxlm.Batch(model)
+    batch = mlxlm.Batch(model, normalized)
     uids = [
         batch.join(caches, row[:-1], row[-1], _greedy, [])
         for row, caches in zip(rows, started, strict=True)

@@ -12,6 +12,7 @@ import time
 import mlx.core as mx
 
 from mlxnb import mlxlm
+from mlxnb.engine.logprobs import normalized
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 
@@ -75,9 +76,8 @@ class Solo:
             context = self._context.update_and_fetch(token)
             for processor in self.request.processors:
                 logits = processor(context, logits)
-        logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
         assert self.request.sampler is not None
-        drawn = self.request.sampler(logprobs)
+        drawn = self.request.sampler(normalized(logits))
         mx.async_eval(drawn)
         return drawn
 

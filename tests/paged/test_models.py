@@ -20,6 +20,7 @@ from mlxnb.cache.paged_models import rebind
 from mlxnb.cache.paged_pool import PagedPool
 from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.cache.pool import SLAB
+from mlxnb.engine.logprobs import normalized
 from paged.conftest import MakeKernels
 
 NAMES = ["llama", "qwen3", "phi3", "gemma", "cohere", "olmoe"]
@@ -257,7 +258,7 @@ def test_the_engines_batch_takes_rows_in_and_out(new_pool: NewPool) -> None:
     prompts = [TOKENS[:40], TOKENS[50:59]]
     rows = [prefilled(name, pool, prompt[:-1]) for prompt in prompts]
     before = taken(pool)
-    batch = mlxlm.Batch(model)
+    batch = mlxlm.Batch(model, normalized)
     uids = [
         batch.join(row, prompt[:-1], prompt[-1], lambda x: mx.argmax(x, axis=-1), [])
         for row, prompt in zip(rows, prompts, strict=True)

@@ -1,6 +1,6 @@
 // Products of a few rows of x with W, row by row of W: bound by the reading of W.
 //
-// Rows of x lie interleaved, four together, so that all loads of a pass follow one pointer; and some
+// Rows of x lie interleaved, four together, so that all loads of a pass follow one pointer; some
 // rows of W are multiplied at once, as far as there are registers for the sums.
 //
 // A 256-bit load of packed words holds one element of each of 8 runs: field f of word i is element
@@ -72,7 +72,8 @@ MLXNB_INLINE void prepare_few(const Product& p, int64_t at, int64_t begin, int64
     }
     for (int j = 0; j < 8; ++j) {
       const int field = j % fields;
-      const float factor = field == fields - 1 ? 1.0f : 1.0f / static_cast<float>(1 << (bits * field));
+      const int shift = field == fields - 1 ? 0 : bits * field;
+      const float factor = 1.0f / static_cast<float>(1 << shift);
       const int64_t slot = slot_of(bits, k + j);
       out[slot / 8 * step + slot % 8] = x[j] * factor;
     }
