@@ -10,6 +10,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from mlxnb.errors import InvalidOption, MlxnbError, StorageTimeout, UnknownResponse
+from mlxnb.sessions.ask import Ask
+from mlxnb.sessions.messages import Message
 from mlxnb.sessions.serving.answer import Answer
 from mlxnb.sessions.serving.chain import FIELD, MAX_LINKS, Chain, of_rows
 from mlxnb.sessions.serving.limits import Limits
@@ -72,9 +74,9 @@ class Filing:
             return
         assert answer.said is not None, "a committed answer has said something"
         texts, conversation = answer.texts, answer.conversation
-        lead = 0 if conversation.system is None else 1
+        before = conversation.chain.messages if conversation.chain is not None else ()
         chain = Chain(
-            messages=(*answer.heard[lead:], answer.said),
+            messages=(*before, *_new(answer.ask), answer.said),
             system=conversation.system,
             outputs=tuple(response.get("output") or ()),
             model=texts.name,
@@ -87,18 +89,20 @@ class Filing:
         self._warm.put(answer.response_id, owner_of(answer.ask.caller), chain)
 
     def _write(self, store: Store, row: Row) -> None:
-        future = self._writing[row.id] = self._writer.submit(store.put, row)
-        future.add_done_callback(lambda done: self._written(row.id, done))
+        future = self._writing[row.id] = self._writer.submit(self._put, store, row)
+        future.add_done_callback(lambda done: self._writing.pop(row.id, None))
         if not wait([future], timeout=PATIENCE_S).done:
             log.warning("the response %s is still being stored after %d s", row.id, PATIENCE_S)
 
-    def _written(self, response_id: str, done: Future[None]) -> None:
-        error = None if done.cancelled() else done.exception()
-        self.failed = error is not None
-        if error is not None:
+    def _put(self, store: Store, row: Row) -> None:
+        """Write a row, on the writer's thread."""
+        try:
+            store.put(row)
+            self.failed = False
+        except Exception as error:
+            self.failed = True
             told = error if isinstance(error, MlxnbError) else type(error).__name__
-            log.warning("the response %s was not stored: %s", response_id, told)
-        self._writing.pop(response_id, None)
+            log.warning("the response %s was not stored: %s", row.id, told)
 
     def unfile(self, answer: Answer) -> None:
         """Take a response back whose end could not be delivered."""
@@ -230,7 +234,6 @@ def _row(
     """The row of an answer: what its request added, and nothing of what came before."""
     assert answer.said is not None, "a committed answer has said something"
     ask, chain = answer.ask, answer.conversation.chain
-    new = ask.messages[:-1] if ask.continues_answer else ask.messages
     now = time.time()
     retention = store.retention_s if ask.retention_s is None else ask.retention_s
     before = chain.track if chain is not None else None
@@ -246,9 +249,14 @@ def _row(
         expires=now + retention,
         response=dict(response),
         input_items=list(input_items),
-        messages=[*new, answer.said],
+        messages=[*_new(ask), answer.said],
         tokens=packed(answer.track, before),
     )
+
+
+def _new(ask: Ask) -> tuple[Message, ...]:
+    """What a request brings to its conversation, the beginning of an answer left out."""
+    return ask.messages[:-1] if ask.continues_answer else ask.messages
 
 
 def _unknown(response_id: str, field: str) -> UnknownResponse:

@@ -16,12 +16,14 @@ from mlxnb.sessions.template import ChatTemplate
 def fitted(
     conversation: Conversation, template: ChatTemplate, tools: list[Any] | None
 ) -> Conversation:
-    """The conversation as `placed`; under another system text it goes on from no tokens."""
+    """The conversation as `placed`; where that moves anything, it goes on from no tokens.
+
+    ``system`` stays as it was given: what is filed is what was said, and is placed anew.
+    """
     messages = placed(conversation.messages, template, tools)
     if messages == conversation.messages:
         return conversation
-    system = messages[0]["content"]
-    return replace(conversation, messages=messages, system=system, track=None, warm=False)
+    return replace(conversation, messages=messages, track=None, warm=False)
 
 
 def placed(

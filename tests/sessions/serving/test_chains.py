@@ -240,3 +240,20 @@ def test_a_stateless_history_after_a_chain_is_found_by_content(
     again = world.ask(user("a"), said, user("b"))
     assert again.cache == "prefix_hit"
     assert again.cached_tokens >= len(sequence(first)) - 1
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_instructions_in_the_midst_are_kept_as_they_were_said(
+    world: World, talker: Talker, warm: bool
+) -> None:
+    """W17: merged into the system text for each prompt anew, and never twice."""
+    talker("One.", "Two.", "Three.")  # its template leaves later system messages out
+    begun = ({"role": "system", "content": "Then B."}, user("a"))
+    first = world.ask(user("hi"), *begun, system="First A.", store=True)
+    second = world.ask("b", previous=first.response_id, store=True)
+    if not warm:
+        world.restart()
+    third = world.ask("c", previous=second.response_id, store=True)
+    text = world.engine.core.runtime("talker").tokenizer.decode(third.request.prompt)
+    assert text.count("First A.") == text.count("Then B.") == 1
+    assert world.service.chain(third.response_id, "").system == "First A."
