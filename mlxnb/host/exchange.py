@@ -100,8 +100,8 @@ class Exchange:
     async def stream(self) -> None:
         """Send the answer as events, the first of them at once (W29)."""
         try:
-            await self._try(self._line.send(b""))  # the headers, be there no event yet
-            await self._send(self._machine.opening())
+            # the headers go out at once, be there no event yet
+            await self._try(self._line.send(self._encoded(self._machine.opening())))
             await self._stream_all()
             await self._end_stream()
         except Exception as error:
@@ -232,9 +232,12 @@ class Exchange:
     # --- the line -----------------------------------------------------------------------------
 
     async def _send(self, events: Iterable[WireEvent]) -> None:
-        data = b"".join(self._encode(name, payload) for name, payload in events)
+        data = self._encoded(events)
         if data and not self.gone:
             await self._try(self._line.send(data))
+
+    def _encoded(self, events: Iterable[WireEvent]) -> bytes:
+        return b"".join(self._encode(name, payload) for name, payload in events)
 
     async def _try(self, sending: Awaitable[None]) -> None:
         try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets, bind_unix_socket
+from tornado.netutil import bind_unix_socket
 from tornado.web import Application
 
 from mlxnb.errors import InvalidOption
@@ -40,10 +41,11 @@ def on_port(app: Application, port: int) -> tuple[HTTPServer, int]:
         It is taken, or not this user's to take.
     """
     try:
-        sockets = bind_sockets(port, ADDRESS)
+        listening = socket.create_server((ADDRESS, port))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidOption(f"port {port} cannot be used ({reason}); choose another one") from error
     server = HTTPServer(app, max_body_size=ENDLESS)
-    server.add_sockets(sockets)
-    return server, int(sockets[0].getsockname()[1])
+    listening.setblocking(False)
+    server.add_socket(listening)
+    return server, int(listening.getsockname()[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,11 +46,25 @@ def raw(server: Server, body: Any, path: str = ECHO) -> socket.socket:
     return connection
 
 
+def read_until(connection: socket.socket, part: bytes) -> None:
+    """Read until this has come."""
+    got = b""
+    while part not in got:
+        more = connection.recv(65536)
+        assert more, f"the connection ended after {got!r}"
+        got += more
+
+
 def wait_idle(server: Server) -> None:
     """Wait until nothing is in flight."""
-    until = time.monotonic() + 30
-    while server.in_flight:
-        assert time.monotonic() < until, "something stays in flight"
+    wait_until(lambda: server.in_flight == 0)
+
+
+def wait_until(fact: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + 60
+    while not fact():
+        assert time.monotonic() < until, "it never came to be so"
         time.sleep(0.005)
 
 
