@@ -41,6 +41,11 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     command("demo", _demo, "run the quickstart notebook and print its turns and prefix cache")
+    serve = command("serve", _serve, "answer OpenAI's and Anthropic's clients on a loopback port")
+    serve.add_argument("model", nargs="?", default="", help="loaded at once; others on request")
+    serve.add_argument("--port", type=int, default=8642, help="0: any that is free (8642)")
+    serve.add_argument("--models-dir", default="", metavar="DIR", help="a folder of model folders")
+    serve.add_argument("--no-store", action="store_true", help="keep no responses on disk")
     command("bench", _bench, "measure how fast a model runs here", add_help=False)
     command("models", _models, "list the models on this machine")
     doctor = command("doctor", _doctor, "check this installation and print a report of it")
@@ -58,6 +63,21 @@ def _demo(options: argparse.Namespace) -> int:
 
     quickstart.run(quickstart.quickstart())
     return 0
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from mlxnb.host.by_hand import serve
+    from mlxnb.host.config import Config
+
+    return serve(
+        Config.of(
+            model=options.model,
+            port=options.port,
+            models_dir=options.models_dir,
+            store=not options.no_store,
+            title="mlxnb serve",
+        )
+    )
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import pytest
 from mlxnb import cli
 from mlxnb.errors import MlxnbError
 
-COMMANDS = ("demo", "bench", "models", "doctor", "pull", "rm")
+COMMANDS = ("demo", "serve", "bench", "models", "doctor", "pull", "rm")
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -71,9 +72,15 @@ class Config(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(map(str, first["loc"])) or "the configuration"
-            raise InvalidOption(f"{field}: {first['msg']}") from None
+            raise _wrong(error) from None
+
+    @classmethod
+    def of(cls, **fields: Any) -> Config:
+        """From values; raises as `read`."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise _wrong(error) from None
 
     def source(self) -> ModelSource | None:
         """The model to be loaded at the start; raises as `resolve` does."""
@@ -105,3 +112,9 @@ class Config(BaseModel):
             output_tokens={"*": self.max_output_tokens} if self.max_output_tokens else {},
             idle_unload_s=self.idle_unload_s or None,
         )
+
+
+def _wrong(error: ValidationError) -> InvalidOption:
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(map(str, first["loc"])) or "the configuration"
+    return InvalidOption(f"{field}: {first['msg']}")

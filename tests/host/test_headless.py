@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from mlxnb.errors import InvalidOption, ModelNotFound
@@ -138,3 +139,21 @@ def test_configuration_is_never_on_the_command_line(start: Start) -> None:  # W6
     if shown.exists():
         assert b"words of mine" not in shown.read_bytes()
     assert os.getpid() != process.pid
+
+
+def test_serve_answers_in_the_foreground_until_it_is_told_to_stop() -> None:
+    script = "import sys; from mlxnb.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, "serve", "--port", "0", "--no-store"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(3)]
+        url = said[1].split()[-1]
+        assert httpx2.get(f"{url}/health", trust_env=False).json() == {"status": "ok"}
+        assert said[0].split()[-1] == f"{url}/v1"
+        assert "mlxnb keys new" in said[2]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -15,6 +15,7 @@ from wire.anthropic_stream import check_message, check_stream, decoded
 from wire.checks import check_events, parse_sse, sdk_response
 
 from mlxnb.link import keys
+from mlxnb.models.source import ModelSource
 
 from .talk import JSON, post
 from .world import World
@@ -188,6 +189,22 @@ def test_a_stream_is_kept_alive_while_prefill_takes_long(
         check_events(parse_sse(raw))
     else:
         check_stream(decoded(raw))
+
+
+def test_the_demo_model_answers_and_reuses(
+    demo_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path))
+    world = World([ModelSource("demo", demo_path)])
+    try:
+        body = {"model": "demo", "input": "Say hello.", "max_output_tokens": 8, "temperature": 0}
+        plain = post(world.client, body, RESPONSES).json()
+        headers, raw = streamed(world, RESPONSES, body)
+    finally:
+        world.close()
+    response = check_events(parse_sse(raw))
+    assert response["output"][0]["content"] == plain["output"][0]["content"]
+    assert int(headers["x-cached-tokens"]) > 0
 
 
 # --- chat completions -------------------------------------------------------------------------
