@@ -37,6 +37,7 @@ PLAIN: dict[str, type[Route]] = {
 CONTROL: dict[str, type[Route]] = {
     "/api/status": look.Status,
     "/api/turns": look.Turns,
+    f"/api/turns/{ID}/cancel": turns.CancelTurn,
     "/api/prefix": look.Prefix,
     "/api/models": look.Models,
     f"/api/explain/{ID}": look.Explain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from mlxnb.host.gate import Gate
@@ -13,6 +13,7 @@ from mlxnb.host.meters import Meters
 from mlxnb.host.traffic import Traffic
 
 if TYPE_CHECKING:
+    from mlxnb.sessions.reply import Reply
     from mlxnb.sessions.serving.service import Service
 
 T = TypeVar("T")
@@ -40,7 +41,8 @@ class Limits:
 class Context:
     """The service of a host, and how requests of one listening socket reach it.
 
-    ``pool`` runs what blocks: rendering, counting, the store. Never the loop.
+    ``pool`` runs what blocks: rendering, counting, the store. Never the loop. ``replies`` are the
+    turns of other processes' notebooks that run, by their ids.
     """
 
     service: Service
@@ -49,6 +51,7 @@ class Context:
     traffic: Traffic
     meters: Meters
     limits: Limits = Limits()
+    replies: dict[str, Reply] = field(default_factory=dict)
 
     async def blocking(self, function: Callable[[], T]) -> T:
         """Run a function on the pool and wait for it."""

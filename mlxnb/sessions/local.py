@@ -26,7 +26,7 @@ from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.loading import Progress, loading_bar
 from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.messages import Message
-from mlxnb.sessions.options import Options, Wanted
+from mlxnb.sessions.options import Options, Wanted, checked_budget
 from mlxnb.sessions.registry import Registry
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.session import Session
@@ -264,9 +264,7 @@ class LocalEngine(Engine):
 
     @budget.setter
     def budget(self, value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 2**20:
-            raise InvalidOption(f"budget is a number of bytes, 1 MiB or more, not {value!r}")
-        self.core.budget = value
+        self.core.budget = checked_budget(value)
 
     def close(self) -> None:
         """See `Engine.close`."""

@@ -109,6 +109,13 @@ def _packed(tools: Any) -> tuple[str, ...]:
     return packed
 
 
+def checked_budget(value: Any) -> int:
+    """A budget in bytes, as it is; `InvalidOption` where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 2**20:
+        raise InvalidOption(f"budget is a number of bytes, 1 MiB or more, not {value!r}")
+    return value
+
+
 def check_text(name: str, text: Any) -> None:
     """Raise ``InvalidOption`` unless it is a string that has a UTF-8 form."""
     if not isinstance(text, str):

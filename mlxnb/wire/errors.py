@@ -98,12 +98,19 @@ def of(error: BaseException) -> WireError:
     """What an exception is on the wire.
 
     The messages of mlxnb's own errors are for users. Any other is a fault of ours, and its text
-    may quote a prompt: its kind alone is named.
+    may quote a prompt: its kind alone is named. The exception is the error's ``__cause__``.
     """
     if isinstance(error, WireError):
         return error
-    if isinstance(error, ours.RequestFailed) and error.__cause__ is not None:
-        return of(error.__cause__)
+    inner = error.__cause__ if isinstance(error, ours.RequestFailed) else None
+    told = _worded(inner or error)
+    told.__cause__ = error
+    return told
+
+
+def _worded(error: BaseException) -> WireError:
+    if isinstance(error, WireError):
+        return error
     if isinstance(error, ours.HostRefused):
         return _passed_on(error)
     if not isinstance(error, ours.MlxnbError):

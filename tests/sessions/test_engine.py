@@ -288,7 +288,7 @@ def test_a_warmed_system_text_is_there_for_every_session(engine: LocalEngine, ti
     rows = engine.turns()
     assert rows.turn_id.tolist() == [warm.id, turn.id]
     assert rows.output_tokens.tolist()[0] == 0
-    assert [s.name for s in engine._sessions] == ["session-1"]
+    assert engine.sessions().name.tolist() == ["session-1"]
 
 
 def test_a_warmed_session_finds_its_history(engine: LocalEngine, tiny: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlxnb.host.control.route import Control
-from mlxnb.host.control.rows import to_json
+from mlxnb.host.control.rows import numbered, to_json, turn_to_json
 from mlxnb.host.sight import Sight
 from mlxnb.sessions import views
 from mlxnb.sessions.session import Session
@@ -49,6 +49,7 @@ class Sessions(Control):
         if salt:
             options["cache_salt"] = salt
         full = None if name is None else sight.full(name)
+        options = numbered(options)
         return self.engine.session(model, system, full, tools, **options)
 
 
@@ -114,5 +115,5 @@ def _described(session: Session, sight: Sight) -> dict[str, Any]:
         "last_used": to_json(session.last_used),
         "history": session.history,
         "tokens": session.tokens,
-        "last": to_json(session.last),
+        "last": None if session.last is None else turn_to_json(session.last),
     }

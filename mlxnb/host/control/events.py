@@ -10,7 +10,7 @@ from typing import Any
 
 from tornado.iostream import StreamClosedError
 
-from mlxnb.host.control.route import Control
+from mlxnb.host.control.route import Control, worded
 from mlxnb.wire import errors
 from mlxnb.wire.sse import encode
 
@@ -82,7 +82,7 @@ class Events:
             pass
         except Exception as error:
             self._route.log_exception(None, error, None)
-            self._put(("failed", errors.openai_body(errors.of(error))))
+            self._put(("failed", worded(errors.of(error))))
         finally:
             self._put(None)
 

@@ -66,7 +66,7 @@ class Models(Control):
 
 
 class Explain(Control):
-    """``GET api/explain/{turn}``; ``text=1`` shows texts of turns that came over HTTP too."""
+    """``GET api/explain/{turn}``, or of the ``last``; ``text=1``: with texts, however it came."""
 
     async def get(self, turn_id: str) -> None:
         """Answer with an explanation."""
@@ -75,6 +75,8 @@ class Explain(Control):
 
     def _explained(self, turn_id: str, with_text: bool) -> Explanation:
         sight, ledger = self.sight, self.engine.ledger
+        if turn_id == "last":
+            turn_id = next((r.turn_id for r in reversed(list(ledger)) if sight.sees_turn(r)), "")
         record = ledger[turn_id]
         if not sight.sees_turn(record):
             raise UnknownTurn(f"no turn {turn_id!r}")

@@ -9,14 +9,32 @@ from mlxnb.host.gate import refused
 from mlxnb.host.route import Route
 from mlxnb.host.sight import Sight
 from mlxnb.sessions.local import LocalEngine
+from mlxnb.wire import errors
 from mlxnb.wire.body import read
 from mlxnb.wire.errors import WireError, invalid
 
 T = TypeVar("T")
 
 
+FACTS = ("tokens", "limit", "needed", "available")
+"""Attributes of errors that are told with them."""
+
+
+def worded(error: WireError) -> dict[str, Any]:
+    """An error in OpenAI's shape, with the class that it has in Python."""
+    body = errors.openai_body(error)
+    cause = error.__cause__
+    if isinstance(cause, Exception):
+        body["error"]["class"] = type(cause).__name__
+        body["error"]["facts"] = {f: getattr(cause, f) for f in FACTS if hasattr(cause, f)}
+    return body
+
+
 class Control(Route):
     """A route for notebooks: a client's key does not open it (W1)."""
+
+    def _worded(self, error: WireError) -> dict[str, Any]:
+        return worded(error)
 
     def prepare(self) -> None:
         """Let none in but Jupyter's users."""

@@ -5,19 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from mlxnb.engine.events import Piece
-from mlxnb.errors import RequestFailed
+from mlxnb.errors import RequestFailed, UnknownTurn
 from mlxnb.host.control.conversations import NONE, Conversation
 from mlxnb.host.control.events import Events, Left
 from mlxnb.host.control.look import NOTEBOOK
-from mlxnb.host.control.rows import record_to_json, to_json
+from mlxnb.host.control.route import Control, worded
+from mlxnb.host.control.rows import numbered, record_to_json, to_json, turn_to_json
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions.reply import Reply
 from mlxnb.wire import errors
 from mlxnb.wire.errors import invalid
 
 
+def notebook_source(given: str | None) -> Source:
+    """Where in a notebook a turn came from; `WireError` with 400 where it did not."""
+    source: Any = given or "python"
+    if source not in NOTEBOOK:
+        raise invalid(f"source is one of {', '.join(NOTEBOOK)}", "source")
+    checked: Source = source
+    return checked
+
+
 class Follow(Conversation):
-    """A route that streams a turn: ``prefill`` and ``piece`` events, and at last ``turn``.
+    """A route that streams a turn: ``begun``, then ``prefill`` and ``piece``, and last ``turn``.
 
     A turn that fails ends in ``turn`` too, with its error in OpenAI's shape. A client that goes
     away cancels it.
@@ -42,13 +52,18 @@ class Follow(Conversation):
 
     def _followed(self, reply: Reply) -> dict[str, Any]:
         error: Exception | None = None
+        assert self.events is not None, "a turn is followed into its events"
+        self.context.replies[reply.turn_id] = reply
         try:
+            self.events.tell("begun", {"turn_id": reply.turn_id})
             for event in reply.events():
                 self._tell(event)
         except Left:
             reply.stop()
         except RequestFailed as failed:
             error = failed
+        finally:
+            self.context.replies.pop(reply.turn_id, None)
         turn = reply.outcome()
         return self._told_turn(turn, error)
 
@@ -58,8 +73,12 @@ class Follow(Conversation):
         self.events.tell(name, to_json(event))
 
     def _told_turn(self, turn: Turn, error: Exception | None) -> dict[str, Any]:
-        told = {"turn": to_json(turn), "record": record_to_json(self.engine.ledger[turn.id])}
-        return told if error is None else told | errors.openai_body(errors.of(error))
+        told = {"turn": turn_to_json(turn), "record": record_to_json(self.engine.ledger[turn.id])}
+        if error is None:
+            return told
+        body = worded(errors.of(error.__cause__ or error))
+        body["error"]["message"] = str(error)  # a notebook's user may read what the cause said
+        return told | body
 
 
 class Send(Follow):
@@ -68,16 +87,28 @@ class Send(Follow):
     async def post(self, name: str) -> None:
         """Begin, and stream; what is wrong with the request is a plain error."""
         fields = self.fields(text=str, source=(str, NONE), sampling=(dict, NONE))
-        source: Source = fields["source"] or "python"
-        if source not in NOTEBOOK:
-            raise invalid(f"source is one of {', '.join(NOTEBOOK)}", "source")
+        source = notebook_source(fields["source"])
         begin = self.session(name).reply
         sampling = fields["sampling"] or {}
         if sampling.keys() & {"text", "source"}:
             raise invalid("sampling has options of sampling alone", "sampling")
         await self.follow(
-            await self.context.blocking(lambda: begin(fields["text"], source, **sampling))
+            await self.context.blocking(lambda: begin(fields["text"], source, **numbered(sampling)))
         )
+
+
+class CancelTurn(Control):
+    """``POST api/turns/{id}/cancel``: stop a turn that somebody follows, within one step."""
+
+    async def post(self, turn_id: str) -> None:
+        """Stop it; harmless where it has ended."""
+        reply = self.context.replies.get(turn_id)
+        record = self.engine.ledger[turn_id]
+        if not self.sight.sees_turn(record):
+            raise UnknownTurn(f"no turn {turn_id!r}")
+        if reply is not None:
+            reply.cancel()
+        self.answer({})
 
 
 class Warm(Follow):
@@ -85,14 +116,16 @@ class Warm(Follow):
 
     async def post(self) -> None:
         """Wait until it is there."""
-        fields = self.fields(system=(str, NONE), session=(str, NONE), model=(str, NONE))
+        text = (str, NONE)
+        fields = self.fields(system=text, session=text, model=text, source=text)
+        source = notebook_source(fields["source"])
         if (fields["system"] is None) == (fields["session"] is None):
             raise invalid("give system, or session")
 
         def warm() -> dict[str, Any]:
             name = fields["session"]
             what = fields["system"] if name is None else self.session(name)
-            return self._told_turn(self.engine.warm(what, fields["model"]), None)
+            return self._told_turn(self.engine.warm(what, fields["model"], source), None)
 
         await self.told(warm)
 

@@ -1,0 +1,1 @@
+"""The engine of another process, over its host's socket."""
