@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Engine", "Session", "Turn", "engine", "errors", "process_engine"]
+__all__ = ["Engine", "Session", "Turn", "engine", "errors", "process_engine", "use_engine"]
 
 _WHERE = {
     "Engine": "mlxnb.sessions.engine",
@@ -28,25 +28,36 @@ _WHERE = {
 }
 # %reload_ext executes this module again, in the same namespace: the engine and its models stay
 _engine: Engine | None = globals().get("_engine")
-_lock = threading.Lock()
+_own: Engine | None = globals().get("_own")
+_lock = threading.RLock()
 
 
 def process_engine() -> Engine:
     """The engine of this process, made on first use. The same as ``mlxnb.engine()``."""
-    global _engine
     with _lock:
-        if _engine is None or _engine.closed:
-            from mlxnb.sessions.local import LocalEngine
+        return use_engine(None) if _engine is None or _engine.closed else _engine
 
-            _engine = LocalEngine()
-        return _engine
+
+def use_engine(engine: Engine | None) -> Engine:
+    """Let ``mlxnb.engine()`` be this one: of a host in another process, or None: of this one."""
+    global _engine, _own
+    with _lock:
+        if engine is None:
+            if _own is None or _own.closed:
+                from mlxnb.sessions.local import LocalEngine
+
+                _own = LocalEngine()
+            engine = _own
+        _engine = engine
+        return engine
 
 
 def engine() -> Engine:
-    """The engine of this process, made on first use and anew after ``close()``.
+    """The engine that this process uses: its own, made on first use and anew after ``close()``.
 
-    It loads models (``load``), holds sessions (``session``) and shows what happened as data
-    frames (``turns``, ``prefix_cache``, ``sessions``, ``models``, ``explain``).
+    After ``%mlx_load`` it may be that of another process, with the same interface. It loads
+    models (``load``), holds sessions (``session``) and shows what happened as data frames
+    (``turns``, ``prefix_cache``, ``sessions``, ``models``, ``explain``).
     """
     return process_engine()
 
@@ -55,14 +66,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """What ``%load_ext mlxnb`` calls."""
     from mlxnb.notebook.magics import register
 
-    register(shell, process_engine)
+    register(shell, process_engine, use_engine)
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """What the notebook server calls to find its extension."""
-    from mlxnb.jupyter.extension import MlxNb
+    from mlxnb.jupyter.extension import Extension
 
-    return [{"module": "mlxnb", "app": MlxNb}]
+    return [{"module": "mlxnb", "app": Extension}]
 
 
 def __getattr__(name: str) -> Any:

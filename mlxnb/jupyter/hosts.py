@@ -61,6 +61,21 @@ class Hosts:
             raise _other_version(found)
         return found
 
+    async def shared(self) -> HostRecord:
+        """The headless host of this server, started if need be.
+
+        Raises
+        ------
+        WireError
+            503: it does not start, or this server starts none.
+        """
+        if self._supervisor is None:
+            raise WireError(503, "this server starts no host: c.MlxNb.start_host is off")
+        found = await self._supervisor.ensure()
+        if found.version != __version__:
+            raise _other_version(found)
+        return found
+
     async def named(self, host_id: str) -> HostRecord:
         """The live host with that id. Raises `WireError` with status 404 if there is none."""
         found = next((record for record in self.live() if record.id == host_id), None)

@@ -26,7 +26,7 @@ from mlxnb.wire.body import read
 from mlxnb.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from mlxnb.jupyter.extension import MlxNb
+    from mlxnb.jupyter.extension import Extension
 
 BASE = "mlxnb"
 _RESPONSE = re.compile(r"/v1/responses/([^/]+)(/.*)?")
@@ -40,7 +40,7 @@ class Route(JupyterHandler):
     No path is open but ``health``, which tells strangers a status alone (W4).
     """
 
-    def initialize(self, extension: MlxNb) -> None:
+    def initialize(self, extension: Extension) -> None:
         """Take what the handlers of one server share."""
         # so that tornado never compresses what is passed on: clients get each event as it comes
         self.request.headers.pop("Accept-Encoding", None)
@@ -66,7 +66,7 @@ class Route(JupyterHandler):
         A connection that is closed on a client that still sends may take the answer with it.
         """
         self._received += len(chunk)
-        if self._refusal is None and self._received <= self._extension.body_limit_bytes:
+        if self._refusal is None and self._received <= self._extension.chosen.body_limit_bytes:
             self._body += chunk
 
     @allow_unauthenticated  # by Jupyter; `prepare` has authenticated
@@ -99,7 +99,7 @@ class Route(JupyterHandler):
         return self._request_id
 
     def _check_length(self) -> None:
-        limit = self._extension.body_limit_bytes
+        limit = self._extension.chosen.body_limit_bytes
         if self._refusal is None and self._received > limit:
             self._refusal = WireError(413, f"the body may have {limit:,} bytes, and is longer")
 

@@ -14,7 +14,7 @@ import stat
 import string
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -56,6 +56,8 @@ class HostRecord:
         Jupyter's id of the kernel, where it is one.
     models
         The names of the models that it has loaded; publish the record again when that changes.
+    aliases
+        What names that clients ask for stand for, at a notebook server.
     created
         When it began to answer, in seconds since 1970.
     """
@@ -71,6 +73,7 @@ class HostRecord:
     title: str = ""
     kernel_id: str | None = None
     models: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
     created: float = field(default_factory=time.time)
 
     @classmethod

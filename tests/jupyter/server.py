@@ -7,7 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,10 +99,10 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def notebook_server(folder: Path, token: str = "", **config: Any) -> Iterator[Server]:
+def notebook_server(folder: Path, argv: Sequence[str] = (), **config: Any) -> Iterator[Server]:
     """Start a server on a free port; ``config`` is ``c.MlxNb``'s, or others' by class name."""
     folder.mkdir(exist_ok=True)
-    token = token or secrets.token_hex(16)
+    token = secrets.token_hex(16)
     classes = {name: config.pop(name) for name in list(config) if name[0].isupper()}
     serverapp = {
         "ip": "127.0.0.1",
@@ -118,7 +118,7 @@ def notebook_server(folder: Path, token: str = "", **config: Any) -> Iterator[Se
     (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(settings))
     log = (folder / "log").open("wb")
     process = subprocess.Popen(
-        [sys.executable, "-m", "jupyter_server"],
+        [sys.executable, "-m", "jupyter_server", *argv],
         env=environment(folder) | {"JUPYTER_TOKEN": token},
         cwd=folder,
         stdout=log,
