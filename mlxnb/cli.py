@@ -53,9 +53,23 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--no-bench", action="store_true", help="only check, do not measure")
     pull = command("pull", _pull, "fetch a model: `demo` or a Hub id")
     pull.add_argument("name")
+    keys = command("keys", _keys, "make, list, show and revoke keys for HTTP clients")
+    _key_actions(keys)
     rm = command("rm", _rm, "remove a fetched model from the cache directory")
     rm.add_argument("name")
     return parser
+
+
+def _key_actions(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    new = actions.add_parser("new", help="make a key and print it, once")
+    new.add_argument("name", help="whom its turns are filed under")
+    new.add_argument(
+        "--save", action="store_true", help="keep it in a private file that `show` reads"
+    )
+    actions.add_parser("list", help="names and dates, without the keys")
+    for action, help in (("show", "print a saved key"), ("revoke", "refuse it from now on")):
+        actions.add_parser(action, help=help).add_argument("name")
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -104,6 +118,22 @@ def _rm(options: argparse.Namespace) -> int:
     from mlxnb.models import manage
 
     print(f"{options.name}: {manage.remove(options.name):,} bytes freed")
+    return 0
+
+
+def _keys(options: argparse.Namespace) -> int:
+    from mlxnb.link import keys
+
+    if options.action == "new":
+        made = keys.new(options.name, save=options.save)
+        print(f"saved: `mlxnb keys show {options.name}` prints it" if options.save else made)
+    elif options.action == "show":
+        print(keys.saved(options.name))
+    elif options.action == "revoke":
+        keys.revoke(options.name)
+    else:
+        for key in keys.all_keys():
+            print(f"{key.name:<24}  {key.created}")
     return 0
 
 
