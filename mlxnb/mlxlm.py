@@ -315,6 +315,7 @@ def _drawn(batch: Any, logprobs: mx.array) -> mx.array:
     """A token for each row; one call where the rows share a sampler."""
     samplers = [batch.fallback_sampler if s is None else s for s in batch.samplers]
     if all(sampler is samplers[0] for sampler in samplers):
-        return samplers[0](logprobs)
+        together: mx.array = samplers[0](logprobs)
+        return together
     rows = [sampler(logprobs[n : n + 1]) for n, sampler in enumerate(samplers)]
     return mx.concatenate(rows, axis=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 # Before any test module imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Hosts, keys and stored responses of these tests alone, the notebooks' kernels included.
+if "PYTEST_XDIST_WORKER" in os.environ or "MLXNB_STATE" not in os.environ:
+    os.environ["MLXNB_STATE"] = tempfile.mkdtemp(prefix="mlxnb-tests-")
 
 # Nothing is timed: how long an example takes depends on what else the machine does.
 settings.register_profile("mlxnb", deadline=None)

@@ -19,6 +19,7 @@ VAR = Option(
     repeat=True,
     many=True,
 )
+TEXT = Option(("--text",), "show texts of clients' turns too; a saved notebook keeps them")
 FORMATS = ("markdown", "text", "code")
 
 
@@ -43,11 +44,18 @@ LOAD = Command(
     "Load a model: `demo`, a folder, a .gguf file or a Hub id.",
     (
         Option(("--adapter",), "a folder of mlx-lm adapters", "PATH", complete="file"),
+        Option(("--here",), "into this kernel, whatever other process has it"),
         Option(("--no-progress",), "show no progress bar"),
         OUTPUT,
     ),
     (Argument("NAME", "name or path; quotes hold spaces", complete="load"),),
-    notes="-o stores the ModelInfo. A model that is loaded already is not read again.",
+    notes="""\
+-o stores the ModelInfo. A model that is loaded already is not read again.
+
+A model that another process of yours has loaded is used there: one set of weights, one prefix
+cache. Otherwise, in a notebook whose server has mlxnb's extension, it goes into that server's
+shared host, which outlives the kernel; elsewhere, with --here and with --adapter into this kernel.
+`%config MlxMagics.host = "kernel"` or `"shared"` decides for all.""",
 )
 UNLOAD = Command(
     "mlx_unload",
@@ -105,6 +113,7 @@ PREFIX = Command(
     (
         Option(("--pin",), "keep this block and all before it", "ID", repeat=True),
         Option(("--unpin",), "let it go again", "ID", repeat=True),
+        TEXT,
         OUTPUT,
     ),
     notes="-o stores the DataFrame and shows nothing.",
@@ -112,7 +121,7 @@ PREFIX = Command(
 EXPLAIN = Command(
     "mlx_explain",
     "What a turn reused, and why not more.",
-    (OUTPUT,),
+    (TEXT, OUTPUT),
     (
         Argument(
             "TURN",
@@ -129,6 +138,20 @@ WARM = Command(
     (MODEL, OUTPUT),
     (Argument("WHAT", "a session's name, or a file with a system text", complete="warm"),),
     notes="-o stores the Turn.",
+)
+SERVE = Command(
+    "mlx_serve",
+    "Answer OpenAI's and Anthropic's clients with this kernel's engine, while cells run too.",
+    (
+        Option(("--port",), "listen on this loopback port too; 0: any", "P", int),
+        Option(("--status",), "a row: requests, queue, in flight"),
+        Option(("--stop",), "let running answers end, and take no more"),
+        OUTPUT,
+    ),
+    notes="""\
+Clients reach it on the notebook port, where the notebook server has mlxnb's extension, and
+otherwise on a port of its own. The lines printed read the key from its file: no key is shown.
+-o stores the handle with .url and .openai_url, or with --status the DataFrame.""",
 )
 
 # --- %mlx_session ----------------------------------------------------------------------------
@@ -209,6 +232,7 @@ COMMANDS = {
         TURNS,
         PREFIX,
         EXPLAIN,
+        SERVE,
     )
 }
 """All magics, in the order of their pages."""

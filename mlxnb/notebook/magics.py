@@ -26,8 +26,13 @@ from mlxnb.notebook.mistakes import documented
 from mlxnb.notebook.session_magic import SessionMagic
 
 if TYPE_CHECKING:
+    from mlxnb.models.info import ModelInfo
     from mlxnb.notebook.views import View
     from mlxnb.sessions.engine import Engine
+
+
+Use = Callable[["Engine | None"], "Engine"]
+"""Makes an engine the process's, None: its own one, and returns it."""
 
 
 @magics_class
@@ -38,6 +43,8 @@ class MlxMagics(Magics):
     ----------
     engine
         Gives the engine; called when a magic first needs it.
+    use
+        Lets ``engine`` give another one.
     """
 
     format = Enum(
@@ -56,13 +63,20 @@ class MlxMagics(Magics):
     model = Unicode(
         None, allow_none=True, help="The model of new sessions; None: the one loaded last."
     ).tag(config=True)
+    host = Enum(
+        ("auto", "kernel", "shared"),
+        default_value="auto",
+        help="Where %mlx_load loads. auto: where the model is loaded already, else in the notebook "
+        "server's shared host, else here; kernel: here; shared: in the shared host or not at all.",
+    ).tag(config=True)
     progress = Bool(True, help="Show progress of loading and of long prefills.").tag(config=True)
 
     shell: InteractiveShell
 
-    def __init__(self, shell: InteractiveShell, engine: Callable[[], Engine]) -> None:
+    def __init__(self, shell: InteractiveShell, engine: Callable[[], Engine], use: Use) -> None:
         super().__init__(shell)
-        self.engine = engine
+        self.engine, self._use = engine, use
+        self._attached: Engine | None = None  # that of another process, where one is in use
         self.current = CurrentSession(engine)
         self._sessions = SessionMagic(engine, self.current, self._fill)
 
@@ -73,12 +87,30 @@ class MlxMagics(Magics):
     def mlx_load(self, line: str) -> None:  # noqa: D102
         given = commands.LOAD.parse(line)
         progress = self.progress and not given.no_progress
-        info = self.engine().load(given.name, adapter=given.adapter, progress=progress)
+        info = self._load(given, progress)
         self._store(given.output, info)
         context = f"{info.context_length:,}" if info.context_length else "unknown"
         print(
             f"{info.name}: {info.family}, {_count(info.parameters)} parameters, context {context}"
         )
+
+    def _load(self, given: SimpleNamespace, progress: bool) -> ModelInfo:
+        """Load where the model is to be; that engine is then the one in use."""
+        from mlxnb.models.resolve import canonical_name
+        from mlxnb.notebook.placing import place
+
+        here = given.here or given.adapter is not None
+        found = place(canonical_name(given.name), str(self.host), here, self._attached)
+        engine = self._use(None) if found is None else found
+        try:
+            info = engine.load(given.name, adapter=given.adapter, progress=progress)
+        except BaseException:
+            if self._attached is not None:
+                self._use(self._attached)
+            raise
+        self._attached = found
+        self._use(found)
+        return info
 
     @line_magic
     @documented(commands.UNLOAD)
@@ -194,7 +226,7 @@ class MlxMagics(Magics):
         given = commands.PREFIX.parse(line)
         for block, pinned in [*((b, True) for b in given.pin), *((b, False) for b in given.unpin)]:
             self.engine().pin(block, pinned)
-        return self._result(given, self.engine().prefix_cache())
+        return self._result(given, self.engine().prefix_cache(given.text or None))
 
     @line_magic
     @documented(commands.EXPLAIN)
@@ -204,7 +236,23 @@ class MlxMagics(Magics):
         held = self.shell.user_ns.get(turn) if turn else None
         if hasattr(held, "finish_reason"):
             turn = held
-        return self._result(given, self.engine().explain(turn))
+        return self._result(given, self.engine().explain(turn, given.text or None))
+
+    @line_magic
+    @documented(commands.SERVE)
+    def mlx_serve(self, line: str) -> Any:  # noqa: D102
+        from mlxnb.notebook import serving
+
+        given = commands.SERVE.parse(line)
+        if given.status:
+            return self._result(given, serving.status(self.engine()))
+        if given.stop:
+            print(serving.stop(self.engine()))
+            return None
+        said, handle = serving.serve(self.engine(), given.port)
+        self._store(given.output, handle)
+        print(said)
+        return None
 
     # --- results ------------------------------------------------------------------------------
 
@@ -241,18 +289,20 @@ def _count(number: int | None) -> str:
     return f"{value:.1f}{unit}"
 
 
-def register(shell: InteractiveShell, engine: Callable[[], Engine]) -> None:
+def register(shell: InteractiveShell, engine: Callable[[], Engine], use: Use) -> None:
     """Add the magics to a shell, in place of those of an earlier load, whose session goes on.
 
     Parameters
     ----------
     engine
         Gives the engine that they work on.
+    use
+        Lets ``engine`` give another one.
     """
-    made = MlxMagics(shell, engine)
+    made = MlxMagics(shell, engine, use)
     earlier_ones = [c for c in shell.configurables if isinstance(c, MlxMagics) and c is not made]
     for earlier in earlier_ones:
-        made.current.name = earlier.current.name
+        made.current.name, made._attached = earlier.current.name, earlier._attached
         shell.configurables.remove(earlier)
     if not verbatim.installed(shell):
         FirstCell(shell, running_cell(shell)).install()

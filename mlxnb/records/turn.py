@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Source = Literal["magic", "widget", "python", "responses", "messages", "chat_completions"]
+NOTEBOOK = ("magic", "widget", "python")
+"""Sources of turns whose texts a notebook shows anyway."""
 CacheStatus = Literal["fresh", "hit", "prefix_hit", "cold_replay"]
 FinishReason = Literal["stop", "stop_sequence", "length", "tool_calls", "cancelled", "error"]
 

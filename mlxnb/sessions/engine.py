@@ -116,8 +116,15 @@ class Engine(ABC):
         """All turns, a row each, in order of start."""
 
     @abstractmethod
-    def prefix_cache(self) -> pd.DataFrame:
-        """What the prefix cache holds, a row a block or hot cache."""
+    def prefix_cache(self, show_text: bool | None = None) -> pd.DataFrame:
+        """What the prefix cache holds, a row a block or hot cache.
+
+        Parameters
+        ----------
+        show_text
+            Whether ``preview`` shows the beginnings of texts; None: where all turns are the
+            notebook's own, since a saved notebook would keep what clients said.
+        """
 
     @abstractmethod
     def sessions(self) -> pd.DataFrame:
@@ -128,8 +135,13 @@ class Engine(ABC):
         """The models that are here, a row each."""
 
     @abstractmethod
-    def explain(self, turn: Turn | str | None = None, show_text: bool = True) -> Explanation:
+    def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:
         """What a turn (None: the last) reused, and why not more.
+
+        Parameters
+        ----------
+        show_text
+            Whether it shows texts; None: those of the notebook's own turns.
 
         Raises
         ------

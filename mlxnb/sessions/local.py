@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from mlxnb.models.memory import check_memory
 from mlxnb.models.resolve import canonical_name, resolve
 from mlxnb.models.source import ModelSource
 from mlxnb.records.explain import Explanation, explain
-from mlxnb.records.turn import Source, Turn
+from mlxnb.records.turn import NOTEBOOK, Source, Turn, TurnRecord
 from mlxnb.sessions import views
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.loading import Progress, loading_bar
@@ -65,6 +66,7 @@ class LocalEngine(Engine):
         self._sessions = Registry()
         self._texts: dict[str, Texts] = {}
         self._newest = ""
+        self.served: Any = None  # what publishes this engine as a host, where something does
 
     # --- models -------------------------------------------------------------------------------
 
@@ -223,11 +225,20 @@ class LocalEngine(Engine):
 
         return turns_frame(self.ledger, wide)
 
-    def prefix_cache(self) -> pd.DataFrame:
+    def prefix_cache(self, show_text: bool | None = None) -> pd.DataFrame:
         """See `Engine.prefix_cache`."""
         from mlxnb.records.frames import prefix_frame
 
-        return prefix_frame(views.block_rows(self.core))
+        rows = views.block_rows(self.core)
+        if not self._shows(show_text, *self.ledger):
+            rows = (dataclasses.replace(row, preview="") for row in rows)
+        return prefix_frame(rows)
+
+    @staticmethod
+    def _shows(show_text: bool | None, *records: TurnRecord) -> bool:
+        """Whether texts of these turns are shown."""
+        own = all(record.source in NOTEBOOK for record in records)
+        return own if show_text is None else show_text
 
     def sessions(self) -> pd.DataFrame:
         """See `Engine.sessions`."""
@@ -241,14 +252,14 @@ class LocalEngine(Engine):
 
         return models_frame(views.all_models(self.core))
 
-    def explain(self, turn: Turn | str | None = None, show_text: bool = True) -> Explanation:
+    def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:
         """See `Engine.explain`."""
         if turn is None:
             record = self.ledger.last()
         else:
             record = self.ledger[turn.id if isinstance(turn, Turn) else str(turn)]
         decode = views.decoder(self.core, record.fingerprint)
-        show = show_text and record.source in ("magic", "widget", "python")
+        show = self._shows(show_text, record)
         return explain(record, self.ledger.before(record.turn_id), decode, show_text=show)
 
     # --- the prefix cache ---------------------------------------------------------------------

@@ -59,6 +59,6 @@ def bare_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inte
 
 @pytest.fixture
 def cells(bare_shell: InteractiveShell, engine: LocalEngine) -> Cells:
-    register(bare_shell, lambda: engine)
+    register(bare_shell, lambda: engine, lambda other: other or engine)
     bare_shell.run_line_magic("config", "MlxMagics.max_tokens = 4")
     return Cells(bare_shell)

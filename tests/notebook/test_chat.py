@@ -86,7 +86,7 @@ def test_options_in_the_middle_of_a_text_are_text(cells: Cells, engine: LocalEng
 def test_loading_twice_changes_nothing(cells: Cells, engine: LocalEngine) -> None:
     from mlxnb.notebook.magics import register
 
-    register(cells.shell, lambda: engine)
+    register(cells.shell, lambda: engine, lambda other: other or engine)
     cells.ok("%config MlxMagics.max_tokens = 1")
     cells.ok("%mlx_chat -o turn Why?")
     assert (said(engine), cells["turn"].output_tokens) == (["Why?"], 1)
@@ -287,7 +287,7 @@ def test_without_a_model_the_line_says_how_to_load_one(bare_shell: object) -> No
     assert isinstance(bare_shell, InteractiveShell)
     empty = LocalEngine(budget=2**24)
     try:
-        register(bare_shell, lambda: empty)
+        register(bare_shell, lambda: empty, lambda other: other or empty)
         assert "%mlx_load demo" in Cells(bare_shell).run("%mlx_chat hello").mistake
     finally:
         empty.close()

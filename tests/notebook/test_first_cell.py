@@ -15,7 +15,9 @@ from .cells import Cells
 @pytest.fixture
 def fresh(bare_shell: InteractiveShell, engine: LocalEngine) -> Cells:
     """A shell whose cells can load the magics with ``load()``."""
-    bare_shell.user_ns["load"] = lambda: register(bare_shell, lambda: engine)
+    bare_shell.user_ns["load"] = lambda: register(
+        bare_shell, lambda: engine, lambda other: other or engine
+    )
     bare_shell.magics_manager.magics["line"].pop("mlx_chat", None)
     return Cells(bare_shell)
 

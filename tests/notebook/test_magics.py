@@ -90,7 +90,7 @@ def own(bare_shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.Monkey
     """Cells on an engine of their own, with nothing loaded."""
     monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
     engine = LocalEngine(budget=64 * 2**20)
-    register(bare_shell, lambda: engine)
+    register(bare_shell, lambda: engine, lambda other: other or engine)
     bare_shell.user_ns["engine"] = engine
     monkeypatch.setattr(bare_shell, "reset", engine.close, raising=False)
     return Cells(bare_shell)

@@ -10,11 +10,8 @@ from mlxnb.errors import UnknownTurn
 from mlxnb.host.control.route import Control
 from mlxnb.host.control.rows import record_to_json, to_json
 from mlxnb.records.explain import Explanation, explain
-from mlxnb.records.turn import TurnRecord
+from mlxnb.records.turn import NOTEBOOK, TurnRecord
 from mlxnb.sessions import views
-
-NOTEBOOK = ("magic", "widget", "python")
-"""Sources of turns whose texts a notebook shows anyway."""
 
 
 class Status(Control):
@@ -43,7 +40,8 @@ class Turns(Control):
 class Prefix(Control):
     """``GET api/prefix``: the blocks of the prefix cache.
 
-    Texts are in them only where ``text=1`` asks for them and nobody else's can be among them.
+    Texts are in them where ``text=1`` asks for them, or all turns are notebooks' own; never where
+    another user's can be among them.
     """
 
     async def get(self) -> None:
@@ -51,9 +49,11 @@ class Prefix(Control):
         with_text = self.flag("text")
         await self.told(lambda: {"blocks": to_json(self._rows(with_text))})
 
-    def _rows(self, with_text: bool) -> list[Any]:
-        rows = list(views.block_rows(self.engine.core))
-        alone = all(map(self.sight.sees_turn, self.engine.ledger))
+    def _rows(self, with_text: bool | None) -> list[Any]:
+        rows, turns = list(views.block_rows(self.engine.core)), list(self.engine.ledger)
+        if with_text is None:
+            with_text = all(record.source in NOTEBOOK for record in turns)
+        alone = all(map(self.sight.sees_turn, turns))
         return rows if with_text and alone else [replace(row, preview="") for row in rows]
 
 
@@ -66,14 +66,17 @@ class Models(Control):
 
 
 class Explain(Control):
-    """``GET api/explain/{turn}``, or of the ``last``; ``text=1``: with texts, however it came."""
+    """``GET api/explain/{turn}``, or of the ``last``.
+
+    Texts are shown of turns that came from notebooks; ``text=1``: of all, ``text=0``: of none.
+    """
 
     async def get(self, turn_id: str) -> None:
         """Answer with an explanation."""
         with_text = self.flag("text")
         await self.told(lambda: {"explanation": to_json(self._explained(turn_id, with_text))})
 
-    def _explained(self, turn_id: str, with_text: bool) -> Explanation:
+    def _explained(self, turn_id: str, with_text: bool | None) -> Explanation:
         sight, ledger = self.sight, self.engine.ledger
         if turn_id == "last":
             turn_id = next((r.turn_id for r in reversed(list(ledger)) if sight.sees_turn(r)), "")
@@ -82,5 +85,5 @@ class Explain(Control):
             raise UnknownTurn(f"no turn {turn_id!r}")
         earlier = [other for other in ledger.before(turn_id) if sight.sees_turn(other)]
         decode = views.decoder(self.engine.core, record.fingerprint)
-        shown = with_text or record.source in NOTEBOOK
+        shown = record.source in NOTEBOOK if with_text is None else with_text
         return explain(record, earlier, decode, show_text=shown)

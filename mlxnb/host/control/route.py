@@ -78,9 +78,9 @@ class Control(Route):
         await self.context.blocking(function)
         self.answer({})
 
-    def flag(self, name: str) -> bool:
-        """A yes or no of the query."""
+    def flag(self, name: str) -> bool | None:
+        """A yes or no of the query; None: neither."""
         value = self.get_query_argument(name, "")
         if value not in ("", "0", "1", "true", "false"):
             raise WireError(400, f"{name} is 1 or 0", param=name)
-        return value in ("1", "true")
+        return value in ("1", "true") if value else None

@@ -8,10 +8,9 @@ from mlxnb.engine.events import Piece
 from mlxnb.errors import RequestFailed, UnknownTurn
 from mlxnb.host.control.conversations import NONE, Conversation
 from mlxnb.host.control.events import Events, Left
-from mlxnb.host.control.look import NOTEBOOK
 from mlxnb.host.control.route import Control, worded
 from mlxnb.host.control.rows import numbered, record_to_json, to_json, turn_to_json
-from mlxnb.records.turn import Source, Turn
+from mlxnb.records.turn import NOTEBOOK, Source, Turn
 from mlxnb.sessions.reply import Reply
 from mlxnb.wire import errors
 from mlxnb.wire.errors import invalid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,11 +130,11 @@ class RemoteEngine(Engine):
 
         return turns_frame(map(record_from_json, self.wire.get("/turns")["turns"]), wide)
 
-    def prefix_cache(self) -> pd.DataFrame:
+    def prefix_cache(self, show_text: bool | None = None) -> pd.DataFrame:
         """See `Engine.prefix_cache`."""
         from mlxnb.records.frames import prefix_frame
 
-        blocks = self.wire.get("/prefix?text=1")["blocks"]
+        blocks = self.wire.get(f"/prefix{_text(show_text)}")["blocks"]
         return prefix_frame(from_json(list[BlockRow], blocks))
 
     def sessions(self) -> pd.DataFrame:
@@ -150,11 +151,30 @@ class RemoteEngine(Engine):
 
         return models_frame(from_json(list[ModelInfo], self.wire.get("/models")["models"]))
 
-    def explain(self, turn: Turn | str | None = None, show_text: bool = True) -> Explanation:
+    def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:
         """See `Engine.explain`."""
         wanted = turn.id if isinstance(turn, Turn) else str(turn or "last")
-        path = f"/explain/{part(wanted)}?text={int(show_text)}"
+        path = f"/explain/{part(wanted)}{_text(show_text)}"
         return from_json(Explanation, self.wire.get(path)["explanation"])
+
+    def status(self) -> pd.DataFrame:
+        """One row about the host: where it listens, what is loaded, requests, in flight, queued."""
+        from mlxnb.host.status import COLUMNS
+        from mlxnb.records.frames import typed_frame
+
+        told, record = self.wire.get("/status"), self.record
+        row = {
+            "host": record.id,
+            "kind": record.kind,
+            "url": record.url,
+            "models": ", ".join(told["health"]["loaded"]),
+            "health": told["health"]["status"],
+            "requests": told["requests"],
+            "in_flight": told["in_flight"],
+            "queued": told["health"]["waiting"],
+            "since": dt.datetime.fromtimestamp(record.created, dt.UTC),
+        }
+        return typed_frame(COLUMNS, [[row[name] for name in COLUMNS]])
 
     # --- the prefix cache ---------------------------------------------------------------------
 
@@ -195,6 +215,10 @@ class RemoteEngine(Engine):
     def closed(self) -> bool:
         """See `Engine.closed`."""
         return self._wire is None
+
+
+def _text(show: bool | None) -> str:
+    return "" if show is None else f"?text={int(show)}"
 
 
 def _placed(name: str | Path) -> str:
