@@ -236,6 +236,18 @@ class Core:
         old.owner.stop(timeout=0)
         old.abandon(error)
 
+    def ready(self) -> None:
+        """As ``check``, for whoever is about to ask for something.
+
+        Raises
+        ------
+        EngineClosed
+            It was closed.
+        EngineDied
+            As ``check``.
+        """
+        self._checked()
+
     def stop(self) -> None:
         """End the thread for good; requests that run end with ``EngineClosed``. Harmless twice."""
         with self._lock:
