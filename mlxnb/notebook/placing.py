@@ -82,8 +82,9 @@ def place(model: str, mode: str, here: bool, current: Engine | None) -> RemoteEn
                 "shared host; load with --here"
             )
         found = _shared(server)
-    if isinstance(current, RemoteEngine) and not current.closed and current.record == found:
-        return current
+    if isinstance(current, RemoteEngine) and not current.closed:
+        if current.record.uuid == found.uuid:
+            return current
     return RemoteEngine(found)
 
 
