@@ -26,6 +26,7 @@ from mlxnb.notebook.mistakes import documented
 from mlxnb.notebook.session_magic import SessionMagic
 
 if TYPE_CHECKING:
+    from mlxnb.host.remote.engine import RemoteEngine
     from mlxnb.models.info import ModelInfo
     from mlxnb.notebook.views import View
     from mlxnb.sessions.engine import Engine
@@ -76,7 +77,7 @@ class MlxMagics(Magics):
     def __init__(self, shell: InteractiveShell, engine: Callable[[], Engine], use: Use) -> None:
         super().__init__(shell)
         self.engine, self._use = engine, use
-        self._attached: Engine | None = None  # that of another process, where one is in use
+        self._attached: RemoteEngine | None = None  # that of another process, where one is in use
         self.current = CurrentSession(engine)
         self._sessions = SessionMagic(engine, self.current, self._fill)
 

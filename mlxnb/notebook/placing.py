@@ -16,7 +16,6 @@ from mlxnb.errors import HostUnreachable, InvalidOption
 from mlxnb.host.remote.engine import RemoteEngine
 from mlxnb.link.ask import shared_host
 from mlxnb.link.record import HostRecord, records
-from mlxnb.sessions.engine import Engine
 
 
 def notebook_server() -> HostRecord | None:
@@ -47,7 +46,7 @@ def host_with(model: str) -> HostRecord | None:
     )
 
 
-def place(model: str, mode: str, here: bool, current: Engine | None) -> RemoteEngine | None:
+def place(model: str, mode: str, here: bool, current: RemoteEngine | None) -> RemoteEngine | None:
     """The engine that is to have a model; None: this process's own.
 
     Parameters
@@ -82,9 +81,8 @@ def place(model: str, mode: str, here: bool, current: Engine | None) -> RemoteEn
                 "shared host; load with --here"
             )
         found = _shared(server)
-    if isinstance(current, RemoteEngine) and not current.closed:
-        if current.record.uuid == found.uuid:
-            return current
+    if current is not None and not current.closed and current.record.uuid == found.uuid:
+        return current
     return RemoteEngine(found)
 
 
