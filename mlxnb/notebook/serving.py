@@ -31,11 +31,11 @@ The key is read from its file or from the environment; make it once, in a termin
 
 Python, OpenAI:
     from pathlib import Path; from openai import OpenAI
-    client = OpenAI(base_url="{base}/v1", api_key=Path("{file}").read_text().strip())
+    client = OpenAI(base_url="{base}/v1", api_key=Path("{file}").expanduser().read_text().strip())
     client.responses.create(model="{model}", input="Hello").output_text
 Python, Anthropic:
     from pathlib import Path; from anthropic import Anthropic
-    client = Anthropic(base_url="{base}", api_key=Path("{file}").read_text().strip())
+    client = Anthropic(base_url="{base}", api_key=Path("{file}").expanduser().read_text().strip())
     client.messages.create(model="{model}", max_tokens=64,
                            messages=[{{"role": "user", "content": "Hello"}}])
 Claude Code:
@@ -154,13 +154,15 @@ def _model(engine: Engine) -> str:
 
 def lines_for(base: str, model: str) -> str:
     """How clients are pointed at a base URL; no key is in it."""
-    file = str(saved_key_file(KEY))
+    path, home = saved_key_file(KEY), Path.home()
+    near = path.is_relative_to(home)  # a saved notebook need not tell whose it is
+    file = f"~/{path.relative_to(home)}" if near else str(path)
     return LINES.format(
         base=base,
         key=KEY,
         file=file,
         model=model,
-        shell_file=shlex.quote(file),
+        shell_file="~/" + shlex.quote(file[2:]) if near else shlex.quote(file),
         shell_model=shlex.quote(model),
     )
 
