@@ -13,6 +13,7 @@ from typing import Any
 
 from mlxnb.errors import TemplateFailed
 from mlxnb.records.turn import Span
+from mlxnb.sessions.deadline import within
 from mlxnb.sessions.encoder import Encoder
 from mlxnb.sessions.markup import Markup, choose_mark
 from mlxnb.sessions.messages import Message
@@ -25,6 +26,9 @@ from mlxnb.sessions.places import (
     with_sentinels,
     with_text,
 )
+
+RENDER_S = 10.0
+"""Seconds that a template may take; the slowest of real ones takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +87,16 @@ class ChatTemplate:
         Raises
         ------
         TemplateFailed
-            The template refuses these messages, in its own words.
+            The template refuses these messages, in its own words, or takes too long.
         """
         options = {**self._options, **({"tools": tools} if tools else {})}
         try:
-            return str(
-                self._tokenizer.apply_chat_template(
-                    list(messages), tokenize=False, add_generation_prompt=True, **options
+            with within(RENDER_S):
+                return str(
+                    self._tokenizer.apply_chat_template(
+                        list(messages), tokenize=False, add_generation_prompt=True, **options
+                    )
                 )
-            )
         except Exception as error:
             reason = str(error) or type(error).__name__
             raise TemplateFailed(f"the model's chat template failed: {reason}") from error
