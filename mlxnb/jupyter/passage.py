@@ -143,7 +143,7 @@ class Passage:
         self._line.begin(answer.status_code, kept)
         self._begun = True
         if kept.get("Content-Type", "").startswith("text/event-stream"):
-            self._trail = Trail()
+            self._trail = Trail(self._parcel.path)
             await self._line.send(b"")  # the headers go out before the first event
 
     async def _broken_off(self, error: HostGone) -> None:

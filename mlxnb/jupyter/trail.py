@@ -1,6 +1,7 @@
 """What has gone out on a stream, so far as its right end depends on it, if its host is lost.
 
-Only whole events are looked into, and only those that open and close things; text goes by.
+Events are kept as they went out, and read when a host is lost: those that close an item, and all
+since the last of these.
 """
 
 from __future__ import annotations
@@ -8,17 +9,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mlxnb.wire.errors import WireError, anthropic_body, openai_body
+from mlxnb.wire import Event
+from mlxnb.wire.errors import WireError, openai_body
 from mlxnb.wire.sse import encode
 
 END = b"\n\n"
-OPENS = {"response.created", "message_start", "content_block_start"}
-CLOSES = {"content_block_stop"}
+OPENS = {"response.output_item.added", "content_block_start"}
+CLOSES = {"response.output_item.done", "content_block_stop"}
 LAST = {"response.completed", "response.incomplete", "response.failed", "message_stop", "error"}
+SILENCE = {"response.in_progress", "ping"}
 
 
 class Trail:
     """Follows the bytes of one event stream.
+
+    Parameters
+    ----------
+    path
+        Of the request, which tells the protocol.
 
     Attributes
     ----------
@@ -26,13 +34,13 @@ class Trail:
         Its terminal event has gone out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
         self.ended = False
+        self._path = path
         self._rest = b""
         self._last = b""
-        self._response: dict[str, Any] | None = None
-        self._is_messages = False
-        self._open_block: int | None = None
+        self._kept: list[bytes] = []
+        self._opened = 0
 
     def feed(self, chunk: bytes) -> None:
         """Take note of what goes out."""
@@ -47,42 +55,32 @@ class Trail:
 
     def broken_off(self, error: WireError, request_id: str) -> bytes:
         """The events that end the stream with an error, in its own protocol."""
-        if self._is_messages:
-            return self._close_block() + encode("error", anthropic_body(error, request_id))
-        if self._response is not None:
-            return self._fail(self._response, error)
-        return f"data: {json.dumps(openai_body(error))}\n\n".encode()
+        if "/v1/chat/" in self._path:
+            return f"data: {json.dumps(openai_body(error))}\n\n".encode()
+        return b"".join(encode(*event) for event in self._ending(error, request_id))
 
     def _see(self, event: bytes) -> None:
         self._last = event
         name = event.partition(b"\n")[0].removeprefix(b"event: ").decode("utf-8", "replace")
         self.ended |= name in LAST or event == b"data: [DONE]"
-        if name not in OPENS | CLOSES:
+        if name in SILENCE or "/v1/chat/" in self._path:
             return
-        data = _data(event)
-        if name == "response.created":
-            self._response = data.get("response")
-        elif name == "message_start":
-            self._is_messages = True
-        else:
-            self._open_block = data.get("index") if name in OPENS else None
+        if name in OPENS:
+            self._opened = len(self._kept)
+        elif name in CLOSES:
+            del self._kept[self._opened :]
+        self._kept.append(event)
 
-    def _close_block(self) -> bytes:
-        if self._open_block is None:
-            return b""
-        stop = {"type": "content_block_stop", "index": self._open_block}
-        return encode("content_block_stop", stop)
+    def _ending(self, error: WireError, request_id: str) -> list[Event]:
+        # a notebook server that never loses a host never needs what these import
+        from mlxnb.wire.messages import broken as messages
+        from mlxnb.wire.responses import broken as responses
 
-    def _fail(self, response: dict[str, Any], error: WireError) -> bytes:
-        """W57: one ``error`` that is flat and nested, then ``response.failed``."""
+        told = [data for event in self._kept if (data := _data(event))]
+        if "/v1/messages" in self._path:
+            return messages.broken_off(told, error, request_id)
         number = _data(self._last).get("sequence_number", -1) + 1
-        told = openai_body(error)
-        flat = {"code": error.code, "message": error.message, "param": error.param}
-        failure = {"code": "server_error", "message": error.message}
-        failed = response | {"status": "failed", "error": failure, "incomplete_details": None}
-        first = {"type": "error", "sequence_number": number, **flat, **told}
-        last = {"type": "response.failed", "sequence_number": number + 1, "response": failed}
-        return encode("error", first) + encode("response.failed", last)
+        return responses.broken_off(told, number, error)
 
 
 def _data(event: bytes) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from mlxnb.wire.responses.output import (
     Status,
 )
 from mlxnb.wire.responses.request import ResponsesRequest, compared
-from mlxnb.wire.responses.response import response
+from mlxnb.wire.responses.response import error_event, response
 from mlxnb.wire.responses.stored import input_items
 from mlxnb.wire.responses.tools import CustomTool
 from mlxnb.wire.usage import openai_usage, timings
@@ -110,7 +110,7 @@ class Machine:
         if self._over:
             return []
         told = errors.of(error)
-        events = self._numbered([*self._close("incomplete"), _error_event(told)])
+        events = self._numbered([*self._close("incomplete"), error_event(told)])
         self._settle("failed", None)
         self._response["error"] = {"code": "server_error", "message": told.message}
         return [*events, self._terminal()]
@@ -225,11 +225,3 @@ def _failure(turn: Turn) -> Exception:
     if turn.finish_reason == "cancelled":
         return errors.WireError(500, "the response was cancelled", code="cancelled")
     return errors.WireError(500, turn.error or "the model failed", code="server_error")
-
-
-def _error_event(told: errors.WireError) -> Payload:
-    """The flat fields that the reference has, and the object that clients look into."""
-    inner = errors.openai_body(told)["error"]
-    inner["code"] = told.code or "server_error"
-    flat = {name: inner[name] for name in ("code", "message", "param")}
-    return {"type": "error", **flat, "error": inner}

@@ -1,4 +1,4 @@
-"""The response object: what lifecycle events, plain answers and the store hold."""
+"""The response object: what lifecycle events, plain answers and the store hold; its error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlxnb.wire.answer import Answer
+from mlxnb.wire.errors import WireError, openai_body
 from mlxnb.wire.responses.request import ResponsesRequest, SchemaFormat, Text, compared
 
 
@@ -28,6 +29,14 @@ def response(
         **_echo(request),
         **_settings(request, answer),
     }
+
+
+def error_event(error: WireError) -> dict[str, Any]:
+    """The flat fields that the reference has, and the object that clients look into (W57)."""
+    inner = openai_body(error)["error"]
+    inner["code"] = error.code or "server_error"
+    flat = {name: inner[name] for name in ("code", "message", "param")}
+    return {"type": "error", **flat, "error": inner}
 
 
 def _echo(request: ResponsesRequest) -> dict[str, Any]:
