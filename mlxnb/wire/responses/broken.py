@@ -43,8 +43,8 @@ def broken_off(told: Sequence[Payload], number: int, error: WireError) -> list[E
     ending: list[Payload] = [*last, error_event(error)]
     if response:
         failure = {"code": "server_error", "message": error.message}
-        failed = {"status": "failed", "output": output, "error": failure}
-        failed |= {"incomplete_details": None}
+        failed: Payload = {"status": "failed", "output": output, "error": failure}
+        failed["incomplete_details"] = None
         ending.append({"type": "response.failed", "response": response | failed})
     return [
         (payload["type"], {**payload, "sequence_number": number + place})
