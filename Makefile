@@ -38,7 +38,15 @@ lint: .venv/installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-test: setup lint
+# Clients that the tests run beside their own: pip's each in an environment of its own, and npm's.
+# They are kept in the cache directory.
+.venv/clients: .venv/installed tests/clients/installed.py $(wildcard tests/clients/others/*.txt) \
+		tests/clients/node/package-lock.json
+	@echo "Installing other clients for the tests; the first time takes some minutes."
+	cd tests && ../$(BIN)/python -m clients.installed
+	touch $@
+
+test: setup lint .venv/clients
 	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks
 
 # A clean resolve of the ranges in pyproject.toml; commit what it writes.
