@@ -19,6 +19,7 @@ from mlxnb import __version__
 from mlxnb.jupyter.auth import authenticate
 from mlxnb.jupyter.choice import Wish
 from mlxnb.jupyter.passage import REQUEST_HEADERS, Parcel, Passage
+from mlxnb.link import keys
 from mlxnb.link.proof import Identity
 from mlxnb.link.record import HostRecord
 from mlxnb.wire import errors
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 BASE = "mlxnb"
 _RESPONSE = re.compile(r"/v1/responses/([^/]+)(/.*)?")
 _SECRETS = {"token", "_xsrf"}
+_KEY = re.compile(rf"{keys.PREFIX}[\w%-]+")
 
 
 @stream_request_body
@@ -44,6 +46,8 @@ class Route(JupyterHandler):
         """Take what the handlers of one server share."""
         # so that tornado never compresses what is passed on: clients get each event as it comes
         self.request.headers.pop("Accept-Encoding", None)
+        # Jupyter's access log shows it; nothing else reads it
+        self.request.uri = _KEY.sub("[secret]", self.request.uri or "")
         self._extension = extension
         self._identity: Identity | None = None
         self._refusal: WireError | None = None
