@@ -53,6 +53,7 @@ class Notebook:
     """
 
     server: NotebookServer
+    host: Server
     engine: LocalEngine
     bodies: list[tuple[str, Any]] = field(default_factory=list)
 
@@ -106,7 +107,7 @@ def notebook(folder: Path, answers: Sequence[str], **model: Any) -> Iterator[Not
     try:
         until(lambda: any(MODEL in one.models for one in records("kernel")))
         with notebook_server(folder / "jupyter", start_host=False, aliases=aliases) as server:
-            yield Notebook(server, engine, bodies)
+            yield Notebook(server, host, engine, bodies)
     finally:
         host.stop(0.0)
         service.close()
