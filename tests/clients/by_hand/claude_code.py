@@ -20,6 +20,9 @@ class ClaudeCode(Client):
             "ANTHROPIC_BASE_URL": served.base,
             "ANTHROPIC_AUTH_TOKEN": served.key,
             "ANTHROPIC_MODEL": MODEL,
+            # its own patience is 300 s, and pings, which its SDK drops, do not count
+            "CLAUDE_STREAM_IDLE_TIMEOUT_MS": "3600000",
+            "API_TIMEOUT_MS": "3600000",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "DISABLE_ERROR_REPORTING": "1",
