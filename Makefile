@@ -13,7 +13,7 @@ export MLXNB_STATE ?= $(STATE)/mlxnb
 export MPLCONFIGDIR ?= $(STATE)/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo lab test lint lock clean
+.PHONY: setup demo lab test check-native lint lock clean
 
 setup: .venv/installed
 	$(BIN)/mlxnb pull demo
@@ -48,6 +48,10 @@ lint: .venv/installed
 
 test: setup lint .venv/clients
 	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks
+
+# The CPU kernels by themselves under the sanitizers; needs CMake and takes minutes.
+check-native:
+	native/check/sanitize.sh build/sanitize
 
 # A clean resolve of the ranges in pyproject.toml; commit what it writes.
 lock:

@@ -313,7 +313,8 @@ def _processed(batch: Any, inputs: mx.array, logits: mx.array) -> tuple[mx.array
 
 def _drawn(batch: Any, logprobs: mx.array) -> mx.array:
     """A token for each row; one call where the rows share a sampler."""
-    samplers = [batch.fallback_sampler if s is None else s for s in batch.samplers]
+    fallback = batch.fallback_sampler
+    samplers: list[Sampler] = [fallback if s is None else s for s in batch.samplers]
     if all(sampler is samplers[0] for sampler in samplers):
         together: mx.array = samplers[0](logprobs)
         return together

@@ -17,6 +17,7 @@ import mlx.core as mx
 from mlxnb.cache.paged_attention import visible
 from mlxnb.cache.paged_call import Call
 from mlxnb.cache.paged_kernels import gathered
+from mlxnb.cache.paged_native import NativeKernels, WriteAndAttend
 from mlxnb.cache.paged_pool import PagedPool
 from mlxnb.cache.paged_sequence import PagedSequence
 
@@ -51,20 +52,37 @@ class PagedLayer:
 
     # --- what a model calls -------------------------------------------------------------------
 
-    def _update(
-        self, keys: mx.array, values: mx.array, counts: tuple[int, ...]
-    ) -> tuple[mx.array, mx.array]:
-        """Write the first ``counts[b]`` new keys and values of each row into its blocks."""
-        rows, starts = self.rows(), self.offsets()
-        assert keys.shape[0] == len(rows), "a row of keys for each row of the cache"
-        for row, start, count in zip(rows, starts, counts, strict=True):
-            if count:
-                row.extend_to(start + count)
-        call = self.pool.call(rows, starts, counts, keys.shape[2])
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Add keys and values ``(rows, heads, n, dim)``; returns just these."""
+        assert keys.shape[0] == len(self.rows()), "a row of keys for each row of the cache"
+        call = self._take(keys.shape[2])
         self.pool.kernels.write(self.pool, call, self.layer, keys, values)
         self._call = weakref.ref(call)
         self._new_keys = weakref.ref(keys)
         return keys, values
+
+    def write_and_attend(self, width: int, mask: Any, kernel: WriteAndAttend) -> mx.array | None:
+        """Attention of ``width`` new tokens a row by a kernel that writes their KV too.
+
+        None: this pool or mask is not for such a kernel, and nothing was done.
+        """
+        kernels = self.pool.kernels
+        causal = mask is None if width == 1 else isinstance(mask, str) and mask == "causal"
+        if not (causal and isinstance(kernels, NativeKernels)):
+            return None
+        return kernels.write_and_attend(self.pool, self._take(width), self.layer, kernel)
+
+    def _take(self, width: int) -> Call:
+        """Make room for ``width`` tokens a row and count them in; returns the call they are of."""
+        raise NotImplementedError
+
+    def _open(self, counts: tuple[int, ...], width: int) -> Call:
+        """The call in which the rows get so many tokens each, with room for them."""
+        rows, starts = self.rows(), self.offsets()
+        for row, start, count in zip(rows, starts, counts, strict=True):
+            if count:
+                row.extend_to(start + count)
+        return self.pool.call(rows, starts, counts, width)
 
     def owns(self, keys: mx.array) -> bool:
         """Whether these are the keys that ``update_and_fetch`` returned last."""
@@ -169,12 +187,10 @@ class PagedKVCache(PagedLayer):
         """The one offset."""
         return (self.offset,)
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Add keys and values ``(1, heads, n, dim)``; returns just these."""
-        count = keys.shape[2]
-        fetched = self._update(keys, values, (count,))
-        self.offset += count
-        return fetched
+    def _take(self, width: int) -> Call:
+        call = self._open((width,), width)
+        self.offset += width
+        return call
 
     def trim(self, n: int) -> int:
         """Forget the last ``n`` tokens; nothing is copied. Returns how many were forgotten."""

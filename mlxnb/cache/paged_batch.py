@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from mlxnb.cache.paged import PagedKVCache, PagedLayer
+from mlxnb.cache.paged_call import Call
 from mlxnb.cache.paged_sequence import PagedSequence
 
 
@@ -54,16 +55,14 @@ class PagedBatchKVCache(PagedLayer):
         """The same as an array ``(rows,)`` int32."""
         return self.pool.positions(self.offsets())
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Add keys and values ``(rows, heads, n, dim)``; returns just these."""
-        width = keys.shape[2]
+    def _take(self, width: int) -> Call:
         left = self._left or [width] * len(self._rows)
         counts = tuple(min(width, count) for count in left)
-        fetched = self._update(keys, values, counts)
+        call = self._open(counts, width)
         self._offsets = [offset + width for offset in self._offsets]
         if self._left is not None:
             self._left = [all_ - count for all_, count in zip(self._left, counts, strict=True)]
-        return fetched
+        return call
 
     # --- prompts that are padded on the right -------------------------------------------------
 

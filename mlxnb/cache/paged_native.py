@@ -7,6 +7,7 @@ which they were asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -16,6 +17,10 @@ from mlxnb.native.extension import available, kernel
 
 if TYPE_CHECKING:
     from mlxnb.cache.paged_pool import PagedPool
+
+
+WriteAndAttend = Callable[[Any, int, mx.array | None], tuple[mx.array, mx.array]]
+"""A kernel for (pages, layer, byte of the write before): its result, and the byte of its write."""
 
 
 class NativeKernels:
@@ -63,6 +68,15 @@ class NativeKernels:
         pages = self._pages_of(pool, call, group)
         before = self._written.get(layer)
         return self._paged_attention(pages, place, queries, scale, window or 0, sinks, before)
+
+    def write_and_attend(
+        self, pool: PagedPool, call: Call, layer: int, kernel: WriteAndAttend
+    ) -> mx.array:
+        """Both by one kernel of a block."""
+        group, place = pool.place(layer)
+        pages = self._pages_of(pool, call, group)
+        out, self._written[layer] = kernel(pages, place, self._written.get(layer))
+        return out
 
     def pending(self, pool: PagedPool, layer: int) -> list[mx.array]:
         """The byte of the layer's last write."""

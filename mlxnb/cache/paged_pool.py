@@ -13,11 +13,12 @@ from weakref import WeakSet
 
 import mlx.core as mx
 
+from mlxnb import native
 from mlxnb.cache.index import Slot
 from mlxnb.cache.paged_call import Call
 from mlxnb.cache.paged_kernels import Kernels, MlxKernels
 from mlxnb.cache.paged_metal import metal_kernels
-from mlxnb.cache.paged_native import native_kernels
+from mlxnb.cache.paged_native import NativeKernels, native_kernels
 from mlxnb.cache.paged_sequence import PagedSequence
 from mlxnb.cache.pool import BLOCK, BlockPool, Run
 from mlxnb.mlxlm import LayerShape
@@ -113,6 +114,11 @@ class PagedPool(BlockPool):
         return self.take()
 
     # --- arrays -------------------------------------------------------------------------------
+
+    def _zeros(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+        """In large pages, where the native kernels read it: a step reads all of a row's KV."""
+        zeros = super()._zeros(shape, dtype)
+        return native.spread(zeros) if isinstance(self.kernels, NativeKernels) else zeros
 
     def place(self, layer: int) -> tuple[int, int]:
         """A layer's group, and its place among the group's layers."""

@@ -78,12 +78,16 @@ class BlockPool:
         keys, values = [], []
         for shape, members in self._groups.items():
             size = (len(members), shape.heads, SLAB, BLOCK)
-            keys.append(mx.zeros((*size, shape.key_dim), shape.dtype))
-            values.append(mx.zeros((*size, shape.value_dim), shape.dtype))
+            keys.append(self._zeros((*size, shape.key_dim), shape.dtype))
+            values.append(self._zeros((*size, shape.value_dim), shape.dtype))
         mx.eval(keys, values)
         self._slabs[self._next] = _Slab(keys, values, list(range(SLAB)))
         self._next += 1
         self.free += SLAB
+
+    def _zeros(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+        """Memory of a new slab."""
+        return mx.zeros(shape, dtype)
 
     def take(self) -> tuple[int, int]:
         """A free slot, from the fullest slab that has one."""

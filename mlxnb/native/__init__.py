@@ -16,6 +16,7 @@ from mlxnb.native.functions import (
     rope,
     swiglu,
 )
+from mlxnb.native.memory import spread
 from mlxnb.native.model import accelerate
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "reason",
     "rms_norm",
     "rope",
+    "spread",
     "swiglu",
     "wanted",
 ]

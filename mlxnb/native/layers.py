@@ -40,15 +40,18 @@ def _rms_norm(layer: Any, x: mx.array) -> mx.array:
 
 
 def _rope(layer: Any, x: mx.array, offset: int | mx.array = 0) -> mx.array:
-    frequencies = _frequencies(layer.dims, layer.base)
-    return rope(x, frequencies, offset, traditional=layer.traditional, scale=layer.scale)
+    frequencies, traditional, scale = turn_of(layer)
+    return rope(x, frequencies, offset, traditional=traditional, scale=scale)
 
 
-def _scaled_rope(layer: Any, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+def turn_of(layer: Any) -> tuple[mx.array, bool, float]:
+    """What one of our rotations does: frequencies, whether pairs are adjacent, and the scale."""
+    if "_freqs" not in layer:
+        return _frequencies(layer.dims, layer.base), layer.traditional, layer.scale
     if "_inverse" not in layer:  # evaluated once, and no parameter for its name
         layer["_inverse"] = 1 / layer["_freqs"]
         mx.eval(layer["_inverse"])
-    return rope(x, layer["_inverse"], offset, traditional=layer.traditional)
+    return layer["_inverse"], layer.traditional, 1.0
 
 
 @functools.lru_cache(maxsize=64)
@@ -60,20 +63,20 @@ def _frequencies(dims: int, base: float) -> mx.array:
     return found
 
 
-def _over(base: Any, **methods: Any) -> type[Any]:
+def made_over(base: Any, **methods: Any) -> type[Any]:
     """A subclass of the same name, with these methods in place of the layer's own."""
     return type(base.__name__, (base,), {"__module__": __name__, **methods})
 
 
 _OURS: dict[type[Any], type[Any]] = {
-    _nn.QuantizedLinear: _over(_nn.QuantizedLinear, __call__=_quantized_linear),
-    _nn.Linear: _over(_nn.Linear, __call__=_linear),
-    _nn.QuantizedEmbedding: _over(
+    _nn.QuantizedLinear: made_over(_nn.QuantizedLinear, __call__=_quantized_linear),
+    _nn.Linear: made_over(_nn.Linear, __call__=_linear),
+    _nn.QuantizedEmbedding: made_over(
         _nn.QuantizedEmbedding, __call__=_quantized_embedding, as_linear=_quantized_linear
     ),
-    _nn.Embedding: _over(_nn.Embedding, as_linear=_linear),
-    _nn.RMSNorm: _over(_nn.RMSNorm, __call__=_rms_norm),
-    _nn.RoPE: _over(_nn.RoPE, __call__=_rope),
+    _nn.Embedding: made_over(_nn.Embedding, as_linear=_linear),
+    _nn.RMSNorm: made_over(_nn.RMSNorm, __call__=_rms_norm),
+    _nn.RoPE: made_over(_nn.RoPE, __call__=_rope),
 }
 # mlx-lm's own rotations that differ in their frequencies alone
 _SCALED = {"Llama3RoPE", "ProportionalRoPE"}
@@ -82,7 +85,7 @@ _SCALED = {"Llama3RoPE", "ProportionalRoPE"}
 def over(kind: type[Any]) -> type[Any] | None:
     """Our class for a layer's; None where there is none."""
     if kind.__module__ == "mlx_lm.models.rope_utils" and kind.__name__ in _SCALED:
-        return _OURS.setdefault(kind, _over(kind, __call__=_scaled_rope))
+        return _OURS.setdefault(kind, made_over(kind, __call__=_rope))
     return _OURS.get(kind)
 
 

@@ -1,4 +1,4 @@
-"""Weights in large pages: a decode step reads all of them, and reads them faster there."""
+"""Weights and KV in large pages: a decode step reads all of them, and reads them faster there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from mlxnb.native.extension import extension
 
 CHUNK = 64 * 2**20
 """Bytes of an arena: what a load holds more than the model."""
+
+
+def spread(array: mx.array) -> mx.array:
+    """A copy in large pages, at the start of a cache line; without the extension the same array."""
+    native = extension()
+    if native is None:
+        return array
+    mx.eval(array)
+    copy: mx.array = native.Arena(native.Arena.room(array)).take([array])[0]
+    return copy
 
 
 def gather(model: Any, chunk: int = CHUNK) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxnb.native.blocks import fuse
 from mlxnb.native.extension import available
 from mlxnb.native.functions import Mask, attention, swiglu
 from mlxnb.native.layers import is_ours, over
@@ -18,8 +19,9 @@ def accelerate(model: Any) -> int:
     """Let a loaded model use the kernels; its parameters keep their names, types and values.
 
     Layers get our classes, the functions that mlx-lm's model modules import by name are bound
-    anew in the modules of this model's classes, and the parameters move to large pages. The model
-    is evaluated.
+    anew in the modules of this model's classes, the parameters move to large pages, and blocks of
+    the plain kind become two kernels each, which do not see parameters that are exchanged later.
+    The model is evaluated.
 
     Returns
     -------
@@ -36,6 +38,8 @@ def accelerate(model: Any) -> int:
         if name.startswith("mlx_lm.models."):
             _rebind(sys.modules[name])
     gather(model)
+    for module in model.modules():
+        fuse(module)
     return sum(map(is_ours, model.modules()))
 
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -50,12 +51,17 @@ void expect_near(const char* what, const Floats& found, const std::vector<double
   }
 }
 
-/// Memory for the driver's fields, aligned like MLX's.
-struct Memory {
-  explicit Memory(size_t floats)
-      : data(static_cast<float*>(std::aligned_alloc(64, (floats * 4 + 64) / 64 * 64))) {}
-  ~Memory() { std::free(data); }
-  float* data;
+/// Memory for the driver's fields, aligned as primitives have it.
+class Lines : public Memory {
+ public:
+  float* take(size_t floats) override {
+    const size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
+    taken_.emplace_back(static_cast<float*>(std::aligned_alloc(64, bytes)), std::free);
+    return taken_.back().get();
+  }
+
+ private:
+  std::vector<std::unique_ptr<float, void (*)(void*)>> taken_;
 };
 
 struct Packed {
@@ -75,43 +81,73 @@ Packed packed(Random& random, int64_t rows, int64_t depth, int bits, int group) 
   return p;
 }
 
+/// W and bias of a product with some x, and what it should give.
+struct Factor {
+  Factor(Random& random, const Floats& x, int64_t depth, int bits, int group)
+      : rows(pick(random, 1, 130)),
+        w(packed(random, rows, bits == 0 ? depth * group : depth, bits ? bits : 4, group)),
+        dense(w.values.begin(), w.values.begin() + rows * depth),
+        bias(normal(random, rows)),
+        out(x.size() / depth * rows) {
+    const auto count = static_cast<int64_t>(x.size()) / depth;
+    product.weights = {bits ? static_cast<const void*>(w.words.data()) : dense.data(),
+                       w.scales.data(), w.biases.data(), rows, depth, bits, bits ? group : 0,
+                       Type::f32};
+    product.x = {x.data(), depth, Type::f32};
+    product.count = count;
+    product.out = out.data();
+    product.out_type = product.bias_type = Type::f32;
+    product.bias = bias.data();
+    for (int64_t m = 0; m < count; ++m) {
+      for (int64_t n = 0; n < rows; ++n) {
+        double total = bias[n];
+        for (int64_t k = 0; k < depth; ++k) {
+          total += x[m * depth + k] * w.values[n * depth + k];
+        }
+        expected.push_back(total);
+      }
+    }
+  }
+  Factor(const Factor&) = delete;
+
+  int64_t rows;
+  Packed w;
+  Floats dense, bias, out;
+  Product product{};
+  std::vector<double> expected;
+};
+
 void check_product(Random& random, Pool& pool) {
   const int bits = std::array{0, 4, 8}[pick(random, 0, 2)];
   const int group = 32 << pick(random, 0, 2);
-  const int64_t depth = bits == 0 ? pick(random, 1, 200) : group * pick(random, 1, 5);
-  const int64_t rows = pick(random, 1, 130), count = pick(random, 1, 50);
-  const Packed w = packed(random, rows, bits == 0 ? depth * group : depth, bits ? bits : 4, group);
-  Floats dense(rows * depth);
-  for (int64_t i = 0; i < rows * depth; ++i) {
-    dense[i] = static_cast<float>(w.values[i]);
-  }
-  const Floats x = normal(random, count * depth), bias = normal(random, rows);
-  Floats out(count * rows);
-  Product p{};
-  p.weights = {bits ? static_cast<const void*>(w.words.data()) : dense.data(), w.scales.data(),
-               w.biases.data(), rows, depth, bits, bits ? group : 0, Type::f32};
-  p.x = {x.data(), depth, Type::f32};
-  p.count = count;
-  p.out = out.data();
-  p.out_type = Type::f32;
-  p.bias = bias.data();
-  p.bias_type = Type::f32;
+  const int64_t depth = bits == 0 ? pick(random, 1, 200) : group * pick(random, 1, 10);
+  const Floats x = normal(random, pick(random, 1, 50) * depth);
+  Factor factor(random, x, depth, bits, group);
+  Product& p = factor.product;
   const Room room = plan(p, kernels(), pool.threads());
-  Memory memory(room.packed + room.sums);
-  p.packed = memory.data;
-  p.sums = memory.data + room.packed;
+  Lines lines;
+  p.packed = lines.take(room.packed + room.sums);
+  p.sums = p.packed + room.packed;
   run(p, kernels(), pool);
-  std::vector<double> expected(count * rows);
-  for (int64_t m = 0; m < count; ++m) {
-    for (int64_t n = 0; n < rows; ++n) {
-      double total = bias[n];
-      for (int64_t k = 0; k < depth; ++k) {
-        total += x[m * depth + k] * w.values[n * depth + k];
-      }
-      expected[m * rows + n] = total;
-    }
+  expect_near("product", factor.out, factor.expected);
+}
+
+/// Several products of one x, not all with W alike.
+void check_products(Random& random, Pool& pool) {
+  const int group = 32 << pick(random, 0, 2);
+  const int64_t depth = group * pick(random, 1, 5);
+  const Floats x = normal(random, pick(random, 1, 40) * depth);
+  std::deque<Factor> factors;
+  std::vector<Product> products;
+  for (int64_t i = pick(random, 1, 4); i > 0; --i) {
+    factors.emplace_back(random, x, depth, pick(random, 0, 3) ? 4 : 0, group);
+    products.push_back(factors.back().product);
   }
-  expect_near("product", out, expected);
+  Lines lines;
+  run(products, kernels(), pool, lines);
+  for (const Factor& factor : factors) {
+    expect_near("products", factor.out, factor.expected);
+  }
 }
 
 /// Whether query i sees key t.
@@ -163,8 +199,8 @@ void check_attention(Random& random, Pool& pool) {
   strides(a.v_strides, a.kv_heads, a.keys, a.value_dim);
   Floats out(a.batch * a.queries * a.heads * a.value_dim);
   a.out = out.data();
-  Memory memory(plan(a, kernels(), pool.threads()));
-  a.parts = memory.data;
+  Lines lines;
+  a.parts = lines.take(plan(a, kernels(), pool.threads()));
   run(a, kernels(), pool);
 
   std::vector<double> expected(out.size());
@@ -263,8 +299,8 @@ void check_blocks(Random& random, Pool& pool) {
   a.sinks = pick(random, 0, 1) ? sinks.data() : nullptr;
   p.q_row = a.heads * a.queries * a.dim;
   p.out_row = a.queries * a.heads * a.value_dim;
-  Memory memory(plan(p, kernels(), pool.threads()));
-  a.parts = memory.data;
+  Lines lines;
+  a.parts = lines.take(plan(p, kernels(), pool.threads()));
   run(p, kernels(), pool);
 
   std::vector<double> expected(out.size());
@@ -354,6 +390,7 @@ int main(int argc, char** argv) {
     check_pool(pool);
     for (int i = 0; i < examples; ++i) {
       check_product(random, pool);
+      check_products(random, pool);
       check_attention(random, pool);
       check_blocks(random, pool);
       check_small(random, pool);

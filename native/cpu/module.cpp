@@ -1,6 +1,7 @@
 // The Python module: functions over MLX's own arrays, and what this build was made for.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
@@ -9,6 +10,7 @@
 #include "pool.h"
 #include "primitives/arena.h"
 #include "primitives/attention.h"
+#include "primitives/block.h"
 #include "primitives/paged.h"
 #include "primitives/product.h"
 #include "primitives/small.h"
@@ -65,6 +67,60 @@ NB_MODULE(_native, m) {
       },
       "pages"_a, "layer"_a, "queries"_a, "scale"_a, "window"_a = 0, "sinks"_a.none() = nb::none(),
       "after"_a.none() = nb::none());
+  using OptionalArray = std::optional<mlxnb::mx::array>;
+  nb::class_<mlxnb::Matrix>(m, "Matrix")
+      .def(nb::init<const mlxnb::mx::array&, const OptionalArray&, const OptionalArray&,
+                    const OptionalArray&, int, int>(),
+           "w"_a, "scales"_a.none() = nb::none(), "biases"_a.none() = nb::none(),
+           "bias"_a.none() = nb::none(), "group_size"_a = 0, "bits"_a = 0);
+  nb::class_<mlxnb::Scale>(m, "Scale")
+      .def("__init__",
+           [](mlxnb::Scale* self, mlxnb::mx::array weight, float eps) {
+             new (self) mlxnb::Scale{std::move(weight), eps};
+           },
+           "weight"_a, "eps"_a);
+  struct HeldAttention {
+    std::shared_ptr<const mlxnb::SelfAttention> weights;
+  };
+  nb::class_<HeldAttention>(m, "SelfAttention")
+      .def(
+          "__init__",
+          [](HeldAttention* self, const mlxnb::Scale& norm, const mlxnb::Matrix& q,
+             const mlxnb::Matrix& k, const mlxnb::Matrix& v, const mlxnb::Matrix& o,
+             const std::optional<mlxnb::Scale>& q_norm, const std::optional<mlxnb::Scale>& k_norm,
+             const mlxnb::mx::array& frequencies, bool adjacent, float rope_scale, int heads,
+             int kv_heads, float scale) {
+            new (self) HeldAttention{std::make_shared<const mlxnb::SelfAttention>(
+                norm, std::vector{q, k, v, o}, q_norm, k_norm,
+                mlxnb::Turn{frequencies, adjacent, rope_scale}, heads, kv_heads, scale)};
+          },
+          "norm"_a, "q"_a, "k"_a, "v"_a, "o"_a, "q_norm"_a.none(), "k_norm"_a.none(),
+          "frequencies"_a, "adjacent"_a, "rope_scale"_a, "heads"_a, "kv_heads"_a, "scale"_a)
+      .def(
+          "__call__",
+          [](const HeldAttention& self, const mlxnb::mx::array& x, const HeldPages& held,
+             int layer, const OptionalArray& after) {
+            return mlxnb::attend(self.weights, held.pages, layer, x, after);
+          },
+          "x"_a, "pages"_a, "layer"_a, "after"_a.none() = nb::none());
+  struct HeldFeed {
+    std::shared_ptr<const mlxnb::FeedForward> weights;
+  };
+  nb::class_<HeldFeed>(m, "FeedForward")
+      .def(
+          "__init__",
+          [](HeldFeed* self, const mlxnb::Scale& norm, const mlxnb::Matrix& gate,
+             const mlxnb::Matrix& up, const mlxnb::Matrix& down) {
+            new (self)
+                HeldFeed{std::make_shared<const mlxnb::FeedForward>(norm, gate, up, down)};
+          },
+          "norm"_a, "gate"_a, "up"_a, "down"_a)
+      .def(
+          "__call__",
+          [](const HeldFeed& self, const mlxnb::mx::array& x) {
+            return mlxnb::feed(self.weights, x);
+          },
+          "x"_a);
   nb::class_<mlxnb::Arena>(m, "Arena")
       .def(nb::init<size_t>(), "bytes"_a)
       .def("take", &mlxnb::Arena::take, "arrays"_a)

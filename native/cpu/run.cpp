@@ -52,18 +52,71 @@ Room plan(Product& p, const Kernels& k, int threads) {
   return by_rows(p) ? plan_rows(p, threads) : plan_tiles(p, threads);
 }
 
-void run(const Product& p, const Kernels& k, Pool& pool) {
+namespace {
+
+void pack(const Product& p, const Kernels& k, Pool& pool) {
   if (by_rows(p)) {
     for (int64_t row = 0; row < p.count; ++row) {
       k.prepare(p, row);
     }
-    const auto dot = [&](int64_t task, float* scratch) { k.dot(p, task, scratch); };
-    pool.run(dot, p.tiles, k.dot_scratch(p));
-    return;
+  } else {
+    pool.run([&](int64_t panel, float*) { k.pack(p, panel); }, p.panels, 0);
   }
-  pool.run([&](int64_t panel, float*) { k.pack(p, panel); }, p.panels, 0);
-  const auto multiply = [&](int64_t task, float* scratch) { k.multiply(p, task, scratch); };
-  pool.run(multiply, p.tiles * divide(p.panels, p.chunk), k.multiply_scratch(p));
+}
+
+int64_t tasks_of(const Product& p) {
+  return by_rows(p) ? p.tiles : p.tiles * divide(p.panels, p.chunk);
+}
+
+size_t scratch_of(const Product& p, const Kernels& k) {
+  return by_rows(p) ? k.dot_scratch(p) : k.multiply_scratch(p);
+}
+
+bool alike(const Product& a, const Product& b) {
+  const Weights &v = a.weights, &w = b.weights;
+  return v.depth == w.depth && v.bits == w.bits && v.group == w.group;
+}
+
+/// All tasks of packed products, as one loop.
+void multiply(const Product* begin, const Product* end, const Kernels& k, Pool& pool) {
+  int64_t tasks = 0;
+  size_t floats = 0;
+  for (const Product* p = begin; p != end; ++p) {
+    tasks += tasks_of(*p);
+    floats = std::max(floats, scratch_of(*p, k));
+  }
+  const auto one = [&](int64_t task, float* scratch) {
+    const Product* p = begin;
+    for (; task >= tasks_of(*p); ++p) {
+      task -= tasks_of(*p);
+    }
+    by_rows(*p) ? k.dot(*p, task, scratch) : k.multiply(*p, task, scratch);
+  };
+  pool.run(one, tasks, floats);
+}
+
+}  // namespace
+
+void run(const Product& p, const Kernels& k, Pool& pool) {
+  pack(p, k, pool);
+  multiply(&p, &p + 1, k, pool);
+}
+
+void run(std::vector<Product> products, const Kernels& k, Pool& pool, Memory& memory) {
+  Product* const all = products.data();
+  for (size_t first = 0, next; first < products.size(); first = next) {
+    next = first;
+    do {
+      Product& p = all[next];
+      const Room room = plan(p, k, pool.threads());
+      const bool shares = next > first;
+      p.packed = shares ? all[first].packed : memory.take(room.packed + room.sums);
+      p.sums = shares ? all[first].sums : p.packed + room.packed;
+      ++next;
+    } while (next < products.size() && alike(all[first], all[next]));
+    pack(all[first], k, pool);
+    multiply(all + first, all + next, k, pool);
+  }
 }
 
 size_t plan(Attention& a, const Kernels& k, int threads) {

@@ -6,11 +6,12 @@ import gc
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
 from mlxnb.native.extension import extension
-from mlxnb.native.memory import gather
+from mlxnb.native.memory import gather, spread
 from tests.native.parity import needs_kernels, normal
 from tests.native.test_model import tiny
 
@@ -72,3 +73,21 @@ def test_memory_is_counted_once_and_given_back() -> None:
     del model
     gc.collect()
     assert mx.get_active_memory() <= before
+
+
+def test_a_copy_begins_with_a_cache_line() -> None:
+    arrays = [normal(300, 7), normal(11).astype(mx.float16)]
+    for array in arrays:
+        copy = spread(array)
+        assert mx.array_equal(copy, array)
+        assert np.asarray(memoryview(copy)).ctypes.data % 64 == 0
+
+
+def test_a_copy_is_updated_in_place() -> None:
+    copy = spread(mx.zeros((1 << 20,)))
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    copy[5:7] = mx.ones(2)
+    mx.eval(copy)
+    assert mx.get_peak_memory() < before + 1000
+    assert copy[4:8].tolist() == [0, 1, 1, 0]

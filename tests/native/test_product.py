@@ -51,7 +51,7 @@ def test_any_number_of_rows(count: int, bits: int, group: int) -> None:
 
 
 @pytest.mark.parametrize(("bits", "group"), LAYOUTS)
-@pytest.mark.parametrize("groups", [1, 3, 5])
+@pytest.mark.parametrize("groups", [1, 3, 5, 9, 18])
 @pytest.mark.parametrize("rows", [1, 7, 100])
 @pytest.mark.parametrize("count", [1, 3, 6, 17])
 def test_any_layout(bits: int, group: int, groups: int, rows: int, count: int) -> None:

@@ -82,6 +82,15 @@ mx::Stream cpu_stream() {
   return mx::default_stream(mx::Device::cpu);
 }
 
+void hold(std::vector<mx::array>& arrays) {
+  for (auto& x : arrays) {
+    x.eval();
+    if (!x.flags().row_contiguous) {
+      throw std::invalid_argument("arrays that are held must be contiguous");
+    }
+  }
+}
+
 void allocate(mx::array& out) { out.set_data(mx::allocator::malloc(out.nbytes())); }
 
 void allocate(mx::array& out, const mx::array& donor) {

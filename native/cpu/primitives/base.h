@@ -45,6 +45,9 @@ class SameShape : public CpuPrimitive {
   }
 };
 
+/// Evaluate arrays whose memory is to be used directly; throws where one is not contiguous.
+void hold(std::vector<mx::array>& arrays);
+
 /// Allocate an array's memory, row-contiguous.
 void allocate(mx::array& out);
 

@@ -3,35 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../paged.h"
-
 namespace mlxnb {
 namespace {
 
 using SharedPages = std::shared_ptr<const Pages>;
 
 [[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
-
-/// Tokens of an array (rows, heads, tokens, dim) whose last axis is dense.
-struct Tokens {
-  const char* data;
-  int64_t row, head, token;  // strides in bytes
-
-  Tokens(const mx::array& x, mx::Stream stream) {
-    const auto size = static_cast<int64_t>(x.itemsize());
-    const bool dense = x.shape(3) == 1 || x.strides(3) == 1;
-    data = dense ? x.data<char>() : static_cast<const char*>(flat(x, stream));
-    int64_t step = x.shape(3);
-    int64_t strides[3];
-    for (int i = 2; i >= 0; --i) {
-      strides[i] = size * (dense ? x.strides(i) : step);
-      step *= x.shape(i);
-    }
-    row = strides[0];
-    head = strides[1];
-    token = strides[2];
-  }
-};
 
 /// Copy `count` tokens of each head into the heads' blocks, from token `at` on.
 void put(const Tokens& from, int64_t row, int64_t first, char* block, int64_t at, int64_t count,
@@ -43,6 +20,23 @@ void put(const Tokens& from, int64_t row, int64_t first, char* block, int64_t at
       std::memcpy(target + t * bytes, source + t * from.token, bytes);
     }
   }
+}
+
+}  // namespace
+
+Tokens::Tokens(const mx::array& x, mx::Stream stream) {
+  const auto size = static_cast<int64_t>(x.itemsize());
+  const bool dense = x.shape(3) == 1 || x.strides(3) == 1;
+  data = dense ? x.data<char>() : static_cast<const char*>(flat(x, stream));
+  int64_t step = x.shape(3);
+  int64_t strides[3];
+  for (int i = 2; i >= 0; --i) {
+    strides[i] = size * (dense ? x.strides(i) : step);
+    step *= x.shape(i);
+  }
+  row = strides[0];
+  head = strides[1];
+  token = strides[2];
 }
 
 void write(const Pages& pages, int64_t layer, const Tokens& keys, const Tokens& values) {
@@ -60,6 +54,27 @@ void write(const Pages& pages, int64_t layer, const Tokens& keys, const Tokens& 
     }
   }
 }
+
+void point(const Pages& pages, int64_t layer, PagedCall& call) {
+  std::vector<int64_t> first;
+  for (int64_t row = 0; row < pages.rows(); ++row) {
+    first.push_back(static_cast<int64_t>(call.keys.size()));
+    const int64_t tokens = pages.start(row) + pages.count(row);
+    for (int64_t b = 0; b * pages.block() < tokens; ++b) {
+      call.keys.push_back(pages.keys(row, b, layer));
+      call.values.push_back(pages.values(row, b, layer));
+    }
+  }
+  for (int64_t row = 0; row < pages.rows(); ++row) {
+    const int64_t tokens = pages.start(row) + pages.count(row);
+    call.attention.keys.push_back(pages.start(row) + call.attention.each.queries);
+    call.attention.blocks.push_back({call.keys.data() + first[row],
+                                     call.values.data() + first[row], pages.block(),
+                                     pages.slots() * pages.block(), tokens});
+  }
+}
+
+namespace {
 
 class Write : public CpuPrimitive {
  public:
@@ -101,21 +116,15 @@ class Attend : public CpuPrimitive {
     if (outputs[0].size() == 0) {
       return;
     }
-    auto held = std::make_shared<Held>();
+    auto held = std::make_shared<PagedCall>();
     describe(in, outputs[0], held->attention);
-    point(*held);
+    point(*pages_, layer_, *held);
     const size_t floats = plan(held->attention, kernels(), pool().threads());
     held->attention.each.parts = floats ? temporary(floats, stream()) : nullptr;
     dispatch(stream(), [held, pages = pages_] { run(held->attention, kernels(), pool()); });
   }
 
  private:
-  /// The attention and the pointers that it points to.
-  struct Held {
-    PagedAttention attention;
-    std::vector<const void*> keys, values;
-  };
-
   void describe(const std::vector<mx::array>& in, mx::array& out, PagedAttention& p) {
     const mx::array& q = in[0];
     const Tokens queries(q, stream());
@@ -143,27 +152,6 @@ class Attend : public CpuPrimitive {
     }
     p.q_row = queries.row / size;
     p.out_row = a.queries * a.heads * a.value_dim;
-  }
-
-  /// Look up where each row's blocks begin.
-  void point(Held& held) const {
-    const int64_t queries = held.attention.each.queries;
-    std::vector<int64_t> first;
-    for (int64_t row = 0; row < pages_->rows(); ++row) {
-      first.push_back(static_cast<int64_t>(held.keys.size()));
-      const int64_t tokens = pages_->start(row) + pages_->count(row);
-      for (int64_t b = 0; b * pages_->block() < tokens; ++b) {
-        held.keys.push_back(pages_->keys(row, b, layer_));
-        held.values.push_back(pages_->values(row, b, layer_));
-      }
-    }
-    for (int64_t row = 0; row < pages_->rows(); ++row) {
-      const int64_t tokens = pages_->start(row) + pages_->count(row);
-      held.attention.keys.push_back(pages_->start(row) + queries);
-      held.attention.blocks.push_back({held.keys.data() + first[row],
-                                       held.values.data() + first[row], pages_->block(),
-                                       pages_->slots() * pages_->block(), tokens});
-    }
   }
 
   SharedPages pages_;

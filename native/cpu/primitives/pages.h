@@ -24,6 +24,7 @@ class Pages {
   int64_t rows() const { return static_cast<int64_t>(starts_.size()); }
   int64_t start(int64_t row) const { return starts_[row]; }
   int64_t count(int64_t row) const { return counts_[row]; }
+  const int32_t* starts() const { return starts_.data(); }
   int64_t layers() const { return shape_[0]; }
   int64_t heads() const { return shape_[1]; }
   int64_t slots() const { return shape_[2]; }

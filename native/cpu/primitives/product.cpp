@@ -130,15 +130,25 @@ void check_quantized(const mx::array& w, const mx::array& scales, const mx::arra
   }
 }
 
+void check_bias(const mx::array& bias, const mx::array& w) {
+  if (bias.ndim() != 1 || bias.shape(0) != w.shape(0) || !is_floating(bias.dtype())) {
+    refuse("the bias must have an element for each row of the matrix");
+  }
+}
+
+void check_dense(const mx::array& w) {
+  if (w.ndim() != 2 || !is_floating(w.dtype())) {
+    refuse("the matrix must be floating with two axes");
+  }
+}
+
 mx::array multiply(const mx::array& x, std::vector<mx::array> inputs, int64_t depth,
                    Layout layout, const std::optional<mx::array>& bias, mx::Dtype dtype) {
   if (x.ndim() == 0 || x.shape(-1) != depth || !is_floating(x.dtype())) {
     refuse("x must be floating and its last axis as long as the rows of the matrix");
   }
   if (bias) {
-    if (bias->ndim() != 1 || bias->shape(0) != inputs[0].shape(0) || !is_floating(bias->dtype())) {
-      refuse("the bias must have an element for each row of the matrix");
-    }
+    check_bias(*bias, inputs[0]);
     inputs.push_back(*bias);
     dtype = mx::promote_types(dtype, bias->dtype());
   }
@@ -151,6 +161,44 @@ mx::array multiply(const mx::array& x, std::vector<mx::array> inputs, int64_t de
 
 }  // namespace
 
+Matrix::Matrix(const mx::array& w, const std::optional<mx::array>& scales,
+               const std::optional<mx::array>& biases, const std::optional<mx::array>& bias,
+               int group, int bits)
+    : arrays_{w} {
+  const Layout layout = scales ? Layout{bits, group} : Layout{0, 0};
+  if (scales) {
+    if (!biases) {
+      refuse("a quantised matrix is uint32 (rows, words) with scales and biases (rows, groups)");
+    }
+    check_quantized(w, *scales, *biases, layout);
+    arrays_.insert(arrays_.end(), {*scales, *biases});
+  } else {
+    check_dense(w);
+  }
+  if (bias) {
+    check_bias(*bias, w);
+    arrays_.push_back(*bias);
+  }
+  hold(arrays_);
+  weights_ = weights_of(arrays_, 0, layout, cpu_stream());
+  if (bias) {
+    bias_ = arrays_.back().data<void>();
+    bias_type_ = type_of(bias->dtype());
+  }
+}
+
+Product Matrix::of(const float* x, int64_t count, float* out) const {
+  Product p{};
+  p.weights = weights_;
+  p.x = {x, weights_.depth, Type::f32};
+  p.count = count;
+  p.out = out;
+  p.out_type = Type::f32;
+  p.bias = bias_;
+  p.bias_type = bias_type_;
+  return p;
+}
+
 mx::array quantized_matmul(const mx::array& x, const mx::array& w, const mx::array& scales,
                            const mx::array& biases, const std::optional<mx::array>& bias,
                            int group, int bits) {
@@ -162,9 +210,7 @@ mx::array quantized_matmul(const mx::array& x, const mx::array& w, const mx::arr
 }
 
 mx::array linear(const mx::array& x, const mx::array& w, const std::optional<mx::array>& bias) {
-  if (w.ndim() != 2 || !is_floating(w.dtype())) {
-    refuse("the matrix must be floating with two axes");
-  }
+  check_dense(w);
   return multiply(x, {w}, w.shape(1), {0, 0}, bias, mx::promote_types(x.dtype(), w.dtype()));
 }
 
