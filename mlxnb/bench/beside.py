@@ -10,7 +10,7 @@ from mlxnb.bench.bed import Bed, first_s, gaps, stamps
 from mlxnb.bench.figures import Figure, Sheet
 from mlxnb.bench.sizes import Sizes
 
-LASTING = 1000
+LASTING = 10_000
 """Tokens that each may decode; both are stopped when they have been looked at."""
 BEFORE = 8
 """Tokens that the long one has decoded when the short one comes."""
