@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlxnb.host.server import Server
 from mlxnb.link.places import store_file
-from mlxnb.link.record import HostRecord
+from mlxnb.link.record import HostRecord, aliases
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.serving.catalog import Catalog
 from mlxnb.sessions.serving.service import Service
@@ -22,7 +22,7 @@ class KernelHost:
 
     def __init__(self, engine: LocalEngine, record: HostRecord, port: int | None) -> None:
         self._service = Service(
-            engine, catalog=Catalog(), store=Store(store_file()), host=record.id
+            engine, catalog=Catalog(aliases=aliases()), store=Store(store_file()), host=record.id
         )
         self.server = Server(self._service, record, port=port)
 

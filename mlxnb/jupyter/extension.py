@@ -12,8 +12,9 @@ from jupyter_server.utils import url_path_join
 from tornado.web import RequestHandler
 
 from mlxnb.jupyter.activity import touch
+from mlxnb.jupyter.answer import BASE
 from mlxnb.jupyter.hosts import Hosts
-from mlxnb.jupyter.route import BASE, Route
+from mlxnb.jupyter.route import Route
 from mlxnb.jupyter.settings import MlxNb
 from mlxnb.jupyter.shared import Shared
 from mlxnb.jupyter.supervisor import Supervisor

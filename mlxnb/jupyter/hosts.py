@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from mlxnb import __version__
-from mlxnb.errors import MlxnbError
 from mlxnb.jupyter.choice import Wish, choose, resolve
 from mlxnb.jupyter.supervisor import Supervisor
 from mlxnb.link.client import AsyncClient
 from mlxnb.link.record import HostRecord, records
 from mlxnb.wire.errors import WireError
-
-HEALTH_S = 2.0
-"""Seconds that a host has to say how it is."""
-STATUSES = ("ok", "loading", "degraded", "error")
 
 
 class Hosts:
@@ -76,6 +69,11 @@ class Hosts:
             raise _other_version(found)
         return found
 
+    def having(self, model: str) -> Wish:
+        """A wish for a model if a host has it; else for any host, to say what it knows of it."""
+        real = resolve(model, self._aliases)
+        return Wish(model) if any(real in record.models for record in self.live()) else Wish()
+
     async def named(self, host_id: str) -> HostRecord:
         """The live host with that id. Raises `WireError` with status 404 if there is none."""
         found = next((record for record in self.live() if record.id == host_id), None)
@@ -90,30 +88,6 @@ class Hosts:
             self._forget_dead()
             self._clients[record.uuid] = AsyncClient(record)
         return self._clients[record.uuid]
-
-    async def health(self) -> dict[str, Any]:
-        """The status of all hosts together, and each one's.
-
-        ``ok`` where none runs: the next request starts one. ``degraded`` where some are in error,
-        ``error`` where all are.
-        """
-        live = self.live()
-        told = await asyncio.gather(*(self._health(record) for record in live))
-        found = [entry["status"] for entry in told]
-        worst = max(found, key=STATUSES.index, default="ok")
-        status = "degraded" if worst == "error" and set(found) != {"error"} else worst
-        return {"status": status, "version": __version__, "hosts": told}
-
-    async def _health(self, record: HostRecord) -> dict[str, Any]:
-        known = {"id": record.id, "kind": record.kind, "title": record.title}
-        try:
-            async with asyncio.timeout(HEALTH_S):
-                async with self.client(record).stream("GET", "/mlxnb/health") as answer:
-                    told = json.loads(await answer.aread())
-        except (TimeoutError, MlxnbError, ValueError):
-            told = {}
-        status = told.get("status")
-        return {**told, **known, "status": status if status in STATUSES else "error"}
 
     async def close(self) -> None:
         """Close all connections and end the headless host."""

@@ -5,38 +5,36 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import secrets
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from jupyter_server.auth.decorator import allow_unauthenticated
-from jupyter_server.base.handlers import JupyterHandler
 from tornado.iostream import StreamClosedError
-from tornado.web import HTTPError, stream_request_body
+from tornado.web import stream_request_body
 
 from mlxnb import __version__
+from mlxnb.jupyter import survey
+from mlxnb.jupyter.answer import BASE, Answer
 from mlxnb.jupyter.auth import authenticate
 from mlxnb.jupyter.choice import Wish
 from mlxnb.jupyter.passage import REQUEST_HEADERS, Parcel, Passage
 from mlxnb.link import keys
 from mlxnb.link.proof import Identity
 from mlxnb.link.record import HostRecord
-from mlxnb.wire import errors
 from mlxnb.wire.body import read
 from mlxnb.wire.errors import WireError
 
 if TYPE_CHECKING:
     from mlxnb.jupyter.extension import Extension
 
-BASE = "mlxnb"
-_RESPONSE = re.compile(r"/v1/responses/([^/]+)(/.*)?")
+_RESPONSE = re.compile(r"/v1/responses/(?!input_tokens$)([^/]+)(/.*)?")
+_MODEL = re.compile(r"/v1/models/(.+)")
 _SECRETS = {"token", "_xsrf"}
 _KEY = re.compile(rf"{keys.PREFIX}[\w%-]+")
 
 
 @stream_request_body
-class Route(JupyterHandler):
+class Route(Answer):
     """Every method of every path: `authenticate` first, then the way to a host.
 
     No path is open but ``health``, which tells strangers a status alone (W4).
@@ -85,22 +83,12 @@ class Route(JupyterHandler):
             raise self._refusal
         elif is_look and self._path in ("", "/", "/v1", "/v1/"):
             self._answer({"object": "mlxnb", "version": __version__})
+        elif is_look and await self._surveyed():
+            return
         else:
             await self._pass_on(self._admitted())
 
     get = head = post = put = patch = delete = options = any
-
-    @property
-    def _path(self) -> str:
-        """What follows ``{base}``, as it was sent."""
-        return self.request.path[len(self.base_url) + len(BASE) :]
-
-    @property
-    def request_id(self) -> str:
-        """Names this request for the client, the host and the logs (W58)."""
-        if not hasattr(self, "_request_id"):
-            self._request_id = f"req_{secrets.token_hex(12)}"
-        return self._request_id
 
     def _check_length(self) -> None:
         limit = self._extension.chosen.body_limit_bytes
@@ -176,9 +164,10 @@ class Route(JupyterHandler):
         WireError
             400: the body is no JSON object. No host is started to say so.
         """
-        found = _RESPONSE.fullmatch(self._path)
-        if found:
+        if found := _RESPONSE.fullmatch(self._path):
             return Wish(earlier=(found[1],))
+        if found := _MODEL.fullmatch(self._path):
+            return self._extension.hosts.having(unquote(found[1]))
         if not self._body:
             return Wish()
         try:
@@ -187,75 +176,22 @@ class Route(JupyterHandler):
             body = None
         return Wish.of(body if isinstance(body, dict) else read(bytes(self._body)))
 
-    # --- the line, see `passage.Line` ----------------------------------------------------------
-
-    def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Set the status and the headers of the answer."""
-        self.set_status(status)
-        for name, value in headers.items():
-            self.set_header(name, value)
-
-    async def send(self, data: bytes) -> None:
-        """Write bytes and wait until the system has them."""
-        self.write(data)
-        await self.flush()
-
-    async def end(self) -> None:
-        """End a whole answer."""
-        await self.finish()
-
-    def destroy(self) -> None:
-        """Close the connection."""
-        self.detach().close()
-
     # --- answers of our own ---------------------------------------------------------------------
 
     async def _health(self) -> None:
         """The hosts' health; the status alone for who is not known."""
-        health = await self._extension.hosts.health()
+        health = await survey.health(self._extension.hosts)
         told = health if self._identity is not None else {"status": health["status"]}
         self._answer(told, 503 if health["status"] == "error" else 200)
 
-    def _answer(self, body: Any, status: int = 200) -> None:
-        self.set_status(status)
-        self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(body))
-
-    def set_default_headers(self) -> None:
-        """Name the request, and let nobody keep a copy."""
-        super().set_default_headers()
-        self.set_header("X-Request-Id", self.request_id)
-        self.set_header("Request-Id", self.request_id)
-        self.set_header("Cache-Control", "no-store")
-
-    def set_cors_headers(self) -> None:
-        """None: what a page of another origin sends is refused."""
-
-    def skip_check_origin(self) -> bool:
-        """Tokens are no reason to let pages of other origins in."""
-        return False
-
-    def compute_etag(self) -> None:
-        """No answer of a model is the same as another's."""
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Send an error in the shape of the route's protocol (W3)."""
-        _, error, _ = kwargs.get("exc_info", (None, None, None))
-        if error is None or isinstance(error, HTTPError):
-            told = WireError(status_code, "the request is malformed")
+    async def _surveyed(self) -> bool:
+        """Answer what all hosts together answer; whether this is of that kind."""
+        hosts = self._extension.hosts
+        if self._path == "/metrics":
+            self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.finish(await survey.metrics(hosts))
+        elif self._path == "/v1/models" and not self._is_anthropic and len(hosts.live()) > 1:
+            self._answer(await survey.models(hosts))
         else:
-            told = errors.of(error)
-        self.set_status(told.status)
-        for name, value in told.headers.items():
-            self.set_header(name, value)
-        self._answer(self._worded(told), told.status)
-
-    def _worded(self, error: WireError) -> dict[str, Any]:
-        if self._path.startswith("/v1/messages") or "Anthropic-Version" in self.request.headers:
-            return errors.anthropic_body(error, self.request_id)
-        return errors.openai_body(error)
-
-    def log_exception(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        """Log what is our fault or a host's, without its words, which may be a prompt's (W44)."""
-        if error is not None and errors.of(error).status >= 500:
-            self.log.warning("mlxnb: %s: %s", self.request_id, type(error).__name__)
+            return False
+        return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,7 @@ class Client:
 
     def __init__(self, record: HostRecord) -> None:
         self.record = record
-        transport = httpx2.HTTPTransport(uds=_socket(record), limits=LIMITS)
-        self._http = httpx2.Client(
-            transport=transport, timeout=TIMEOUT, trust_env=False, cookies=_no_cookies()
-        )
+        self._transport = httpx2.HTTPTransport(uds=_socket(record), limits=LIMITS)
 
     @contextmanager
     def stream(
@@ -58,10 +54,9 @@ class Client:
         ProofFailed
             What answers is not the host.
         """
-        request = self._http.build_request(method, _url(path), content=body, headers=headers)
-        _sign(request, self.record, identity)
+        request = _request(self.record, method, path, body, headers, identity)
         with _gone(self.record):
-            answer = self._http.send(request, stream=True)
+            answer = self._transport.handle_request(request)
             try:
                 check(self.record.secret, request.headers, answer.headers)
                 yield answer
@@ -84,7 +79,7 @@ class Client:
 
     def close(self) -> None:
         """Close all connections."""
-        self._http.close()
+        self._transport.close()
 
 
 class AsyncClient:
@@ -92,10 +87,7 @@ class AsyncClient:
 
     def __init__(self, record: HostRecord) -> None:
         self.record = record
-        transport = httpx2.AsyncHTTPTransport(uds=_socket(record), limits=LIMITS)
-        self._http = httpx2.AsyncClient(
-            transport=transport, timeout=TIMEOUT, trust_env=False, cookies=_no_cookies()
-        )
+        self._transport = httpx2.AsyncHTTPTransport(uds=_socket(record), limits=LIMITS)
 
     @asynccontextmanager
     async def stream(
@@ -108,10 +100,9 @@ class AsyncClient:
         identity: Identity | None = None,
     ) -> AsyncIterator[httpx2.Response]:
         """As `Client.stream`."""
-        request = self._http.build_request(method, _url(path), content=body, headers=headers)
-        _sign(request, self.record, identity)
+        request = _request(self.record, method, path, body, headers, identity)
         with _gone(self.record):
-            answer = await self._http.send(request, stream=True)
+            answer = await self._transport.handle_async_request(request)
             try:
                 check(self.record.secret, request.headers, answer.headers)
                 yield answer
@@ -126,7 +117,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        await self._transport.aclose()
 
 
 def _socket(record: HostRecord) -> str:
@@ -138,18 +129,25 @@ def _socket(record: HostRecord) -> str:
     return record.socket
 
 
-def _no_cookies() -> CookieJar:
-    """A jar that takes none: one connection speaks for many callers."""
-    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-
-
-def _url(path: str) -> str:
-    return f"http://mlxnb{path}"
-
-
-def _sign(request: httpx2.Request, record: HostRecord, identity: Identity | None) -> None:
-    path = request.url.raw_path.decode("ascii")
-    request.headers.update(sign(record.secret, request.method, path, identity or owner()))
+def _request(
+    record: HostRecord,
+    method: str,
+    path: str,
+    body: bytes | None,
+    headers: Mapping[str, str] | None,
+    identity: Identity | None,
+) -> httpx2.Request:
+    # for the transport itself: a client on top of it adds cookies, redirects and a millisecond
+    request = httpx2.Request(
+        method,
+        f"http://mlxnb{path}",
+        headers=headers,
+        content=body,
+        extensions={"timeout": TIMEOUT.as_dict()},
+    )
+    sent = request.url.raw_path.decode("ascii")
+    request.headers.update(sign(record.secret, method, sent, identity or owner()))
+    return request
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -70,16 +71,19 @@ def _started(pid: int) -> str | None:
         return None
 
 
+@cache
 def _boot_id() -> str:
     if sys.platform == "linux":
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return str(int(psutil.boot_time()))
 
 
+@cache
 def _pid_namespace() -> str:
     return os.readlink("/proc/self/ns/pid") if sys.platform == "linux" else ""
 
 
+@cache
 def _machine() -> str:
     try:
         return f"{socket.gethostname()}/{Path('/etc/machine-id').read_text().strip()}"

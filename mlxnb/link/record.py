@@ -155,6 +155,14 @@ def records(kind: Kind | None = None) -> list[HostRecord]:
     return sorted(wanted, key=lambda record: record.created, reverse=True)
 
 
+def aliases() -> dict[str, str]:
+    """What names stand for at this user's notebook servers; the newest server's word counts."""
+    known: dict[str, str] = {}
+    for server in records("notebook"):
+        known |= {name: real for name, real in server.aliases.items() if name not in known}
+    return known
+
+
 _FIELDS = {one.name for one in fields(HostRecord)}
 
 

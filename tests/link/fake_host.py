@@ -31,6 +31,15 @@ from mlxnb.link.record import HostRecord, publish, records, withdraw
 from mlxnb.wire.sse import encode
 
 DEADLINE_S = 60
+METRICS = """\
+# HELP turns_total Turns.
+# TYPE turns_total counter
+turns_total 3.0
+turns_total{model="a{b}",le="+Inf"} 1.0
+# HELP queue Waiting.
+# TYPE queue gauge
+queue 0.0
+"""
 
 
 class Handler(RequestHandler):
@@ -53,15 +62,21 @@ class Handler(RequestHandler):
         }
 
     async def any(self) -> None:
-        path = self.request.path
+        path, seen = self.request.path, self.settings["seen"]
         if path == "/mlxnb/seen":
-            self.finish(json.dumps(self.settings["seen"]))
+            self.finish(json.dumps(seen))
         elif path == "/mlxnb/forget":
-            self.settings["seen"].update(requests=[], gone=0)
+            seen.update(requests=[], gone=0)
         elif path == "/mlxnb/go":
             self.settings["go"].release()
         elif path == "/mlxnb/health":
             self.finish({"status": self.settings["config"].get("status", "ok"), "detail": 1})
+        elif path == "/mlxnb/metrics":
+            await self.finish(METRICS)
+        elif path == "/mlxnb/v1/models":
+            mine = [{"id": name, "loaded": True} for name in self.settings["record"].models]
+            seen["requests"].append(self.saw)
+            await self.finish({"data": [*mine, {"id": "disk", "loaded": False}]})
         else:
             await self.play()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mlxnb.link.process import Process, _started
-from mlxnb.link.record import HostRecord, publish, records, withdraw
+from mlxnb.link.record import HostRecord, aliases, publish, records, withdraw
 
 
 @pytest.fixture
@@ -104,6 +104,14 @@ def test_c53_a_record_of_another_machine_or_namespace_is_not_live_and_not_swept(
 ) -> None:
     path = publish(of(record, **change, started="1"))
     assert records() == [] and path.exists()
+
+
+def test_hosts_learn_the_aliases_of_notebook_servers() -> None:
+    older, newer = (replace(HostRecord.here("notebook"), created=float(n)) for n in (1, 2))
+    publish(replace(older, aliases={"a": "old", "b": "old"}))
+    publish(replace(newer, aliases={"a": "new"}))
+    assert aliases() == {"a": "new", "b": "old"}
+    assert list(aliases()) == ["a", "b"]
 
 
 def test_a_record_that_others_may_read_is_not_believed(record: HostRecord) -> None:
