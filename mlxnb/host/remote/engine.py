@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from mlxnb.errors import EngineClosed, HostRefused, InvalidOption
 from mlxnb.host.control.rows import from_json, record_from_json, turn_from_json
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mlxnb.models.info import ModelInfo
-
-T = TypeVar("T")
 
 
 class RemoteEngine(Engine):
