@@ -21,7 +21,7 @@ from mlxnb.host.doors import DOORS
 from mlxnb.host.gate import PortGate, SocketGate
 from mlxnb.host.listen import ADDRESS, on_port, on_socket
 from mlxnb.host.meters import Meters
-from mlxnb.host.status import status_frame
+from mlxnb.host.status import no_status, status_frame
 from mlxnb.host.traffic import Traffic
 from mlxnb.link.record import HostRecord, publish, withdraw
 
@@ -120,7 +120,17 @@ class Server:
 
     def status(self) -> pd.DataFrame:
         """One row: where it listens, what is loaded, requests so far, in flight and queued."""
-        return status_frame(self.record, self._service, self._traffic)
+        if self._traffic is None:
+            return no_status()
+        health = self._service.health()
+        return status_frame(
+            self.record,
+            models=self.record.models,
+            health=health.status,
+            requests=self._traffic.requests,
+            in_flight=self._traffic.in_flight,
+            queued=health.waiting,
+        )
 
     # --- its thread ---------------------------------------------------------------------------
 

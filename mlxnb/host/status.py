@@ -1,18 +1,16 @@
-"""A host at this moment: as one row for people, and as gauges for Prometheus."""
+"""A host at this moment, as one row for people."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mlxnb.host.traffic import Traffic
 from mlxnb.link.record import HostRecord
 from mlxnb.records.frames import INSTANT, typed_frame
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from mlxnb.sessions.serving.service import Service
 
 COLUMNS: dict[str, str] = {
     "host": "string",
@@ -27,23 +25,30 @@ COLUMNS: dict[str, str] = {
 }
 
 
-def status_frame(record: HostRecord, service: Service, traffic: Traffic | None) -> pd.DataFrame:
-    """One row: where a host listens, what it has loaded, and what it does; none if it is off."""
-    rows = []
-    if traffic is not None:
-        health = service.health()
-        since = dt.datetime.fromtimestamp(record.created, dt.UTC)
-        rows.append(
-            (
-                record.id,
-                record.kind,
-                record.url,
-                ", ".join(record.models),
-                health.status,
-                traffic.requests,
-                traffic.in_flight,
-                health.waiting,
-                since,
-            )
-        )
-    return typed_frame(COLUMNS, rows)
+def status_frame(
+    record: HostRecord,
+    *,
+    models: Iterable[str],
+    health: str,
+    requests: int,
+    in_flight: int,
+    queued: int,
+) -> pd.DataFrame:
+    """One row: where a host listens, what it has loaded, and what it does."""
+    row = {
+        "host": record.id,
+        "kind": record.kind,
+        "url": record.url,
+        "models": ", ".join(models),
+        "health": health,
+        "requests": requests,
+        "in_flight": in_flight,
+        "queued": queued,
+        "since": dt.datetime.fromtimestamp(record.created, dt.UTC),
+    }
+    return typed_frame(COLUMNS, [[row[name] for name in COLUMNS]])
+
+
+def no_status() -> pd.DataFrame:
+    """The same columns and no row, of a host that is off."""
+    return typed_frame(COLUMNS, [])

@@ -96,8 +96,8 @@ def serve(engine: Engine, port: int | None) -> tuple[str, Served]:
     if isinstance(engine, RemoteEngine):
         return _attached(engine, server, port)
     assert isinstance(engine, LocalEngine), "an engine is of this process or of another"
-    host, said = engine.served, "serving already"
-    if host is None or not host.serving:
+    host, said = _serving(engine), "serving already"
+    if host is None:
         alone = server is None and port is None
         title = os.environ.get("JPY_SESSION_NAME", "").rpartition("/")[2] or "kernel"
         host = KernelHost.start(engine, 0 if alone else port, title, kernel_id())
@@ -169,24 +169,26 @@ def lines_for(base: str, model: str) -> str:
 
 def status(engine: Engine) -> pd.DataFrame:
     """One row about the host: requests, queue, in flight; none where nothing is served."""
-    from mlxnb.host.status import COLUMNS
-    from mlxnb.records.frames import typed_frame
+    from mlxnb.host.status import no_status
 
     if isinstance(engine, RemoteEngine):
         return engine.status()
-    host = engine.served if isinstance(engine, LocalEngine) else None
-    if host is None or not host.serving:
-        return typed_frame(COLUMNS, [])
-    found: pd.DataFrame = host.server.status()
-    return found
+    host = _serving(engine)
+    return no_status() if host is None else host.server.status()
 
 
 def stop(engine: Engine) -> str:
     """End this kernel's server; what to print."""
     if isinstance(engine, RemoteEngine):
         raise InvalidOption("another process serves this engine; it is stopped there")
-    host = engine.served if isinstance(engine, LocalEngine) else None
-    if host is None or not host.serving:
+    host = _serving(engine)
+    if host is None:
         return "nothing is served here"
     host.stop()
     return f"host {host.record.id} has stopped"
+
+
+def _serving(engine: Engine) -> KernelHost | None:
+    """What serves an engine of this process at this moment."""
+    host: KernelHost | None = engine.served if isinstance(engine, LocalEngine) else None
+    return host if host is not None and host.serving else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,22 +156,17 @@ class RemoteEngine(Engine):
 
     def status(self) -> pd.DataFrame:
         """One row about the host: where it listens, what is loaded, requests, in flight, queued."""
-        from mlxnb.host.status import COLUMNS
-        from mlxnb.records.frames import typed_frame
+        from mlxnb.host.status import status_frame
 
-        told, record = self.wire.get("/status"), self.record
-        row = {
-            "host": record.id,
-            "kind": record.kind,
-            "url": record.url,
-            "models": ", ".join(told["health"]["loaded"]),
-            "health": told["health"]["status"],
-            "requests": told["requests"],
-            "in_flight": told["in_flight"],
-            "queued": told["health"]["waiting"],
-            "since": dt.datetime.fromtimestamp(record.created, dt.UTC),
-        }
-        return typed_frame(COLUMNS, [[row[name] for name in COLUMNS]])
+        told = self.wire.get("/status")
+        return status_frame(
+            self.record,
+            models=told["health"]["loaded"],
+            health=told["health"]["status"],
+            requests=told["requests"],
+            in_flight=told["in_flight"],
+            queued=told["health"]["waiting"],
+        )
 
     # --- the prefix cache ---------------------------------------------------------------------
 
