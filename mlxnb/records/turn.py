@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -165,6 +166,11 @@ class TurnRecord:
     prompt: array[int] = field(default_factory=lambda: array("I"))
     output: array[int] = field(default_factory=lambda: array("I"))
     spans: list[Span] = field(default_factory=list)
+
+
+def shows_text(asked: bool | None, records: Iterable[TurnRecord]) -> bool:
+    """Whether texts of these turns are shown: as asked, else if notebooks show all of them."""
+    return all(record.source in NOTEBOOK for record in records) if asked is None else asked
 
 
 @dataclass(slots=True, repr=False)

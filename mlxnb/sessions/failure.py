@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from mlxnb.errors import EngineClosed, EngineDied, MlxnbError, ModelUnloaded
-from mlxnb.records.turn import FinishReason, Source
+from mlxnb.records.turn import NOTEBOOK, FinishReason, Source
 
 Kind = Literal["error", "client_abort", "finish_reason_error", "stream_exhausted"]
 """``client_abort``: nobody wanted it any more. ``stream_exhausted``: what computed it is gone.
@@ -26,6 +26,6 @@ def kind_of(reason: FinishReason | None, error: Exception | None) -> Kind | None
 def row_text(source: Source, reason: FinishReason, error: Exception | None) -> str | None:
     """What the row of a turn says of its failure; the kind is named for clients of HTTP alone."""
     told = None if error is None else f"{type(error).__name__}: {error}"
-    if source in ("magic", "widget", "python"):
+    if source in NOTEBOOK:
         return told
     return ": ".join(filter(None, (kind_of(reason, error), told))) or None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from mlxnb.models.memory import check_memory
 from mlxnb.models.resolve import canonical_name, resolve
 from mlxnb.models.source import ModelSource
 from mlxnb.records.explain import Explanation, explain
-from mlxnb.records.turn import NOTEBOOK, Source, Turn, TurnRecord
+from mlxnb.records.turn import Source, Turn, shows_text
 from mlxnb.sessions import views
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.loading import Progress, loading_bar
@@ -229,16 +228,8 @@ class LocalEngine(Engine):
         """See `Engine.prefix_cache`."""
         from mlxnb.records.frames import prefix_frame
 
-        rows = views.block_rows(self.core)
-        if not self._shows(show_text, *self.ledger):
-            rows = (dataclasses.replace(row, preview="") for row in rows)
+        rows = views.block_rows(self.core, lambda: shows_text(show_text, self.ledger))
         return prefix_frame(rows)
-
-    @staticmethod
-    def _shows(show_text: bool | None, *records: TurnRecord) -> bool:
-        """Whether texts of these turns are shown."""
-        own = all(record.source in NOTEBOOK for record in records)
-        return own if show_text is None else show_text
 
     def sessions(self) -> pd.DataFrame:
         """See `Engine.sessions`."""
@@ -259,7 +250,7 @@ class LocalEngine(Engine):
         else:
             record = self.ledger[turn.id if isinstance(turn, Turn) else str(turn)]
         decode = views.decoder(self.core, record.fingerprint)
-        show = self._shows(show_text, record)
+        show = shows_text(show_text, [record])
         return explain(record, self.ledger.before(record.turn_id), decode, show_text=show)
 
     # --- the prefix cache ---------------------------------------------------------------------

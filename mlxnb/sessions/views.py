@@ -77,8 +77,12 @@ def turn_of(request: Request) -> Turn:
 # --- the prefix cache -------------------------------------------------------------------------
 
 
-def block_rows(core: Core) -> Iterator[BlockRow]:
-    """A row a hot cache and a block, those of a model together."""
+def block_rows(core: Core, with_text: Callable[[], bool]) -> Iterator[BlockRow]:
+    """A row a hot cache and a block, those of a model together.
+
+    ``with_text``, whether they have previews, is asked once the blocks are known: a turn that
+    begins meanwhile is among those it looks at.
+    """
     runtimes = {runtime.key: runtime for runtime in core.runtimes()}
     with core.store.lock:
         found = [
@@ -87,8 +91,10 @@ def block_rows(core: Core) -> Iterator[BlockRow]:
             if space.key in runtimes
             for row, tokens in _rows(space, runtimes[space.key].info.name)
         ]
+    shown = with_text()
     for row, tokens, runtime in found:  # decoding takes its time: without the lock
-        yield dataclasses.replace(row, preview=_preview(tokens, runtime.tokenizer.decode))
+        preview = _preview(tokens, runtime.tokenizer.decode) if shown else ""
+        yield dataclasses.replace(row, preview=preview)
 
 
 def _rows(space: Space, model: str) -> Iterator[tuple[BlockRow, bytes]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from mlxnb import __version__
@@ -10,7 +9,7 @@ from mlxnb.errors import UnknownTurn
 from mlxnb.host.control.route import Control
 from mlxnb.host.control.rows import record_to_json, to_json
 from mlxnb.records.explain import Explanation, explain
-from mlxnb.records.turn import NOTEBOOK, TurnRecord
+from mlxnb.records.turn import TurnRecord, shows_text
 from mlxnb.sessions import views
 
 
@@ -50,11 +49,11 @@ class Prefix(Control):
         await self.told(lambda: {"blocks": to_json(self._rows(with_text))})
 
     def _rows(self, with_text: bool | None) -> list[Any]:
-        rows, turns = list(views.block_rows(self.engine.core)), list(self.engine.ledger)
-        if with_text is None:
-            with_text = all(record.source in NOTEBOOK for record in turns)
-        alone = all(map(self.sight.sees_turn, turns))
-        return rows if with_text and alone else [replace(row, preview="") for row in rows]
+        def shown() -> bool:
+            turns = list(self.engine.ledger)
+            return shows_text(with_text, turns) and all(map(self.sight.sees_turn, turns))
+
+        return list(views.block_rows(self.engine.core, shown))
 
 
 class Models(Control):
@@ -85,5 +84,4 @@ class Explain(Control):
             raise UnknownTurn(f"no turn {turn_id!r}")
         earlier = [other for other in ledger.before(turn_id) if sight.sees_turn(other)]
         decode = views.decoder(self.engine.core, record.fingerprint)
-        shown = record.source in NOTEBOOK if with_text is None else with_text
-        return explain(record, earlier, decode, show_text=shown)
+        return explain(record, earlier, decode, show_text=shows_text(with_text, [record]))
