@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +19,12 @@ if "PYTEST_XDIST_WORKER" in os.environ or "MLXNB_STATE" not in os.environ:
 # Nothing is timed: how long an example takes depends on what else the machine does.
 settings.register_profile("mlxnb", deadline=None)
 settings.load_profile("mlxnb")
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests themselves out of collections: they stay, and engines collect as they end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -23,21 +23,22 @@ class Model(Scripted):
         while LOADING.exists():
             _wait()
         super().__init__(args)
-        self.passed = 0
+        self.passed, self.gate = 0, ""
         self.on_call = self.pause
 
     def pause(self) -> None:
-        while (calls := _allowed()) is not None and self.passed >= calls:
+        while self.is_shut():
             _wait()
-        self.passed = 0 if calls is None else self.passed + 1
+        self.passed += 1
 
-
-def _allowed() -> int | None:
-    """How many steps the gate lets through; None: it is open."""
-    try:
-        return int(GATE.read_text())
-    except FileNotFoundError:
-        return None
+    def is_shut(self) -> bool:
+        try:
+            gate, calls = GATE.read_text().split()
+        except FileNotFoundError:
+            return False
+        if gate != self.gate:
+            self.gate, self.passed = gate, 0
+        return self.passed >= int(calls)
 
 
 def _wait() -> None:

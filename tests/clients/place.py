@@ -78,9 +78,14 @@ class Place:
         rows: list[dict[str, Any]] = self.control("GET", "/turns")["turns"]
         return rows
 
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight."""
+        in_flight: int = self.control("GET", "/status")["in_flight"]
+        return in_flight == 0
+
     def wait_idle(self) -> None:
         """Wait until nothing is in flight."""
-        until(lambda: self.control("GET", "/status")["in_flight"] == 0)
+        until(self.is_idle)
 
 
 def trusting_python(folder: Path) -> str:

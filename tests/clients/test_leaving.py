@@ -16,7 +16,8 @@ from link.fake_host import until
 from .place import Place
 
 FEW = 200
-"""Tokens that a model may say until it is told; it would say a thousand and more.
+"""Steps that a model may take until it is told, each well after the last; it would say a thousand
+words and more.
 
 That it stops within one step is tested where a test can stop it in between: tests/host.
 """
@@ -40,7 +41,9 @@ DOORS = pytest.mark.parametrize("open_stream", [responses, messages, completions
 
 
 @pytest.fixture(autouse=True)
-def idle_before(place: Place) -> None:
+def ready(place: Place) -> None:
+    """The model is loaded, which takes steps of its own, and idle."""
+    place.openai().responses.create(model="long", input="Hi", max_output_tokens=1)
     place.wait_idle()
 
 
@@ -55,6 +58,7 @@ def test_one_who_leaves_in_prefill(place: Place, open_stream: Open) -> None:  # 
         stream = open_stream(place, "long")
         gate.wait()
         stream.close()
+        gate.trickle(place.is_idle, FEW)
     row = newest(place)
     assert row["finish_reason"] == "cancelled"
     assert row["usage"]["output_tokens"] < FEW
@@ -67,6 +71,7 @@ def test_one_who_leaves_in_decode(place: Place, open_stream: Open) -> None:  # W
         gate.wait()
         next(iter(stream))
         stream.close()
+        gate.trickle(place.is_idle, FEW)
     row = newest(place)
     assert row["finish_reason"] == "cancelled"
     assert 0 < row["usage"]["output_tokens"] < FEW
@@ -78,10 +83,10 @@ def test_one_who_leaves_the_queue(place: Place, open_stream: Open) -> None:  # W
         gate.wait()
         second = open_stream(place, "long")
         second.close()
-        gate.open()
-        next(iter(first))
-        until(lambda: place.turns()[-1]["finish_reason"] == "cancelled")
+        gate.trickle(lambda: place.turns()[-1]["finish_reason"] is not None, FEW)
+        assert place.turns()[-1]["finish_reason"] == "cancelled"
         assert place.turns()[-1]["usage"]["output_tokens"] < FEW
+        gate.open()
         list(first)
     assert newest(place)["finish_reason"] in ("stop", "cancelled")
 
@@ -190,7 +195,7 @@ def test_a_model_that_goes_under_a_request_is_a_conflict(place: Place) -> None: 
         )
         until(lambda: place.control("GET", "/status")["in_flight"] == 2)
         unloading = pool.submit(place.control, "POST", "/unload", json={"name": "going"})
-        gate.open()
+        gate.trickle(unloading.done, FEW)
         with pytest.raises(openai.ConflictError) as changed:
             one.result(100)
         assert changed.value.code == "model_changed"

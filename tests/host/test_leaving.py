@@ -215,7 +215,7 @@ def test_nothing_is_left_of_many_requests(say: Say) -> None:
     wait_until(lambda: tasks(world) <= IDLE_TASKS)
     gc.collect()
     assert (descriptors(), threads()) <= before
-    assert pins(world) == 0
+    wait_until(lambda: pins(world) == 0)  # the engine may still be at the end of a cancelled one
 
 
 def some_requests(world: World) -> None:

@@ -39,7 +39,8 @@ ACTS = 12
 """What each talker does in a round."""
 BUDGETS = [400_000, 1_200_000, 3_000_000, 64_000_000]
 """Bytes: from what refuses a long prompt to what holds everything."""
-HANG_S = 300
+HANG_S = 240
+"""Seconds in which a round ends, however slow the machine."""
 CHUNKS = (3, 8, 17, 40, 200)
 """Tokens of a prefill chunk: there is time for much between them."""
 EXPECTED = ("BudgetExceeded", "ModelUnloaded")
@@ -74,8 +75,10 @@ class Seen:
 
     def __str__(self) -> str:
         # mlx-lm itself leaves some 33 KiB at each load, and the ledger keeps 10,000 rows
-        memory = f"{self.beyond[-1]:,} B, {self.slope(self.beyond):+.0f} B a round"
-        resident = f"{self.resident[-1] >> 20} MiB, {self.slope(self.resident):+.0f} B a round"
+        memory = f"{(self.beyond or [0])[-1]:,} B, {self.slope(self.beyond):+.0f} B a round"
+        resident = (
+            f"{(self.resident or [0])[-1] >> 20} MiB, {self.slope(self.resident):+.0f} B a round"
+        )
         return "\n".join(
             [
                 f"{self.rounds} rounds, {self.turns} turns, {self.compared} tokens compared with "
@@ -112,14 +115,38 @@ class Soak:
     # --- a round ------------------------------------------------------------------------------
 
     def round(self) -> None:
-        """Everybody does some things while we meddle; then all of it is looked at."""
+        """Everybody does some things while we meddle; then all of it is looked at.
+
+        Every other round is harsh: little memory throughout, and models go often.
+        """
+        harsh = self.seen.rounds % 2 == 0
+        meddle = self.meddle_harshly if harsh else self.meddle
+        late = time.monotonic() + HANG_S
+
+        def meanwhile() -> None:
+            assert time.monotonic() < late, self.hanging()
+            meddle()
+
         with _no_hang(), _random_chunks(self.random.choice(CHUNKS)):
-            _together([*map(_acting, self.talkers)], self.meddle)
+            self.engine.core.budget = min(BUDGETS) if harsh else max(BUDGETS)
+            _together([*map(_acting, self.talkers)], meanwhile)
             self.unpin()
             for folder in self.folders:
                 self.load(folder)
             self.engine.core.budget = self.random.choice(BUDGETS)
             self.look()
+
+    def hanging(self) -> str:
+        """What has been, and how far the requests are that have not ended."""
+        core = self.engine.core
+        requests = [
+            f"{request.model} {request.number}: {request.reached} of {len(request.prompt)} tokens "
+            f"reached, {len(request.generated)} generated, {request.setbacks} setbacks"
+            for lane in list(core._life.lanes.values())
+            for request in list(lane._unfinished)
+        ]
+        held = f"{core.store.nbytes:,} of {core.budget:,} bytes, {core.queues()}"
+        return "\n".join(["a round hangs", str(self.seen), held, *requests])
 
     def meddle(self) -> None:
         """Something that others do not expect, while they talk."""
@@ -129,6 +156,11 @@ class Soak:
             acts = [self.replace]
         self.random.choice(acts)()
         time.sleep(self.random.random() * 0.03)
+
+    def meddle_harshly(self) -> None:
+        """Models go while something runs on them."""
+        self.random.choice([self.replace, self.pin, self.unpin, self.show])()
+        time.sleep(self.random.random() * 0.05)
 
     def rebudget(self) -> None:
         self.engine.core.budget = self.random.choice(BUDGETS)
@@ -241,7 +273,7 @@ def _together(acts: list[Callable[[], None]], meanwhile: Callable[[], None]) -> 
         except BaseException as failure:
             failures.append(failure)
 
-    threads = [threading.Thread(target=run, args=(act,)) for act in acts]
+    threads = [threading.Thread(target=run, args=(act,), daemon=True) for act in acts]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
@@ -255,7 +287,7 @@ def _together(acts: list[Callable[[], None]], meanwhile: Callable[[], None]) -> 
 @contextmanager
 def _no_hang() -> Iterator[None]:
     """End the process, telling where each thread is, if this takes too long."""
-    faulthandler.dump_traceback_later(HANG_S, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(1.5 * HANG_S, exit=True, file=sys.__stderr__)
     try:
         yield
     finally:

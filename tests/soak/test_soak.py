@@ -50,6 +50,7 @@ def missing(soak: Soak) -> set[str]:
     return {what for what, yes in reached.items() if not yes}
 
 
+@pytest.mark.timeout(1800)  # each round has a limit of its own
 @pytest.mark.parametrize("paged", ["1", "0"], ids=["paged", "contiguous"])
 def test_nothing_goes_wrong_whatever_is_done_at_once(
     soak_on: Callable[[str], Soak], paged: str
