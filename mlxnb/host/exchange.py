@@ -227,6 +227,7 @@ class Exchange:
             for event in await self._bridge.take():
                 if isinstance(event, Done):
                     self._done = event
+        self._bridge.close()
         self.answer.settled.set()
 
     # --- the line -----------------------------------------------------------------------------

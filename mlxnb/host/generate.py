@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+from tornado.http1connection import HTTP1Connection
 from tornado.iostream import StreamClosedError
 
 from mlxnb.host.context import Context
@@ -102,6 +103,9 @@ class Generate(Route):
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         self.set_header("Cache-Control", "no-cache, no-transform")
         self.set_header("X-Accel-Buffering", "no")
+        assert isinstance(self.request.connection, HTTP1Connection), "no other is served"
+        # an event goes out though the last is not acknowledged yet, which takes up to 40 ms
+        self.request.connection.stream.set_nodelay(True)
         await exchange.stream()
         if not self._finished:
             with suppress(StreamClosedError):

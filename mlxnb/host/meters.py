@@ -65,6 +65,7 @@ class Meter:
 
     def __init__(self, meters: Meters, route: str, model: str) -> None:
         self._meters, self._labels = meters, (route, model)
+        self._gap = meters.gap.labels(route, model)
         self._last: float | None = None
 
     def watch(self, events: Sequence[Event]) -> None:
@@ -73,7 +74,7 @@ class Meter:
             return
         now = time.perf_counter()
         if self._last is not None:
-            self._meters.gap.labels(*self._labels).observe(now - self._last)
+            self._gap.observe(now - self._last)
         self._last = now
 
     def ended(self, outcome: str, turn: Turn | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jupyter_server.base.handlers import JupyterHandler
+from tornado.http1connection import HTTP1Connection
 from tornado.web import HTTPError
 
 from mlxnb.wire import errors
@@ -36,6 +37,9 @@ class Answer(JupyterHandler):
         self.set_status(status)
         for name, value in headers.items():
             self.set_header(name, value)
+        assert isinstance(self.request.connection, HTTP1Connection), "Jupyter serves no other"
+        # what comes goes out though the last is not acknowledged yet, which takes up to 40 ms
+        self.request.connection.stream.set_nodelay(True)
 
     async def send(self, data: bytes) -> None:
         """Write bytes and wait until the system has them."""

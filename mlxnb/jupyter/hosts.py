@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from mlxnb import __version__
 from mlxnb.jupyter.choice import Wish, choose, resolve
 from mlxnb.jupyter.supervisor import Supervisor
-from mlxnb.link.client import AsyncClient
+from mlxnb.link.async_client import AsyncClient
 from mlxnb.link.record import HostRecord, records
 from mlxnb.wire.errors import WireError
 

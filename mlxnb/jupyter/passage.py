@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import httpx2
+import aiohttp
 
 from mlxnb.errors import HostGone, HostUnreachable
 from mlxnb.jupyter.trail import Trail
-from mlxnb.link.client import AsyncClient
+from mlxnb.link.async_client import AsyncClient
 from mlxnb.link.proof import Identity
 from mlxnb.link.record import HostRecord
 from mlxnb.wire import errors
@@ -39,6 +41,8 @@ RESPONSE_HEADERS = (
 ATTEMPTS = 3
 """Hosts that are tried while none has seen the request."""
 AGAIN_S = 0.05
+TOUCH_S = 1.0
+"""Seconds between two notes that a host works: each event would be too many."""
 
 Pick = Callable[[frozenset[str]], Awaitable[HostRecord]]
 """The host to ask, without those of these uuids, which did not answer."""
@@ -80,7 +84,7 @@ class Passage:
     client
         Connections to a host.
     touch
-        Called with the host whenever something comes from it.
+        Called with the host when something comes from it, now and then.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Passage:
     ) -> None:
         self._parcel, self._line = parcel, line
         self._client, self._touch = client, touch
+        self._touched = -math.inf
         self._begun = False
         self._trail: Trail | None = None
 
@@ -129,18 +134,24 @@ class Passage:
             headers=parcel.headers,
             identity=parcel.identity,
         ) as answer:
-            self._touch(record)
+            self._note(record)
             await self._begin(answer)
-            async for chunk in answer.aiter_raw():
-                self._touch(record)
+            async for chunk in answer.content.iter_any():
+                self._note(record)
                 if self._trail is not None:
                     self._trail.feed(chunk)
                 await self._line.send(chunk)
         await self._line.end()
 
-    async def _begin(self, answer: httpx2.Response) -> None:
+    def _note(self, record: HostRecord) -> None:
+        now = time.monotonic()
+        if now >= self._touched + TOUCH_S:
+            self._touched = now
+            self._touch(record)
+
+    async def _begin(self, answer: aiohttp.ClientResponse) -> None:
         kept = {name: answer.headers[name] for name in RESPONSE_HEADERS if name in answer.headers}
-        self._line.begin(answer.status_code, kept)
+        self._line.begin(answer.status, kept)
         self._begun = True
         if kept.get("Content-Type", "").startswith("text/event-stream"):
             self._trail = Trail(self._parcel.path)

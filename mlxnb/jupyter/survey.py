@@ -73,7 +73,7 @@ async def _ask_all(hosts: Hosts, path: str) -> Sequence[tuple[HostRecord, bytes 
 async def _ask(hosts: Hosts, record: HostRecord, path: str) -> bytes | None:
     try:
         async with asyncio.timeout(PATIENCE_S), hosts.client(record).stream("GET", path) as answer:
-            return await answer.aread()
+            return await answer.read()
     except (TimeoutError, MlxnbError):
         return None
 

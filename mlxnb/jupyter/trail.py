@@ -14,10 +14,11 @@ from mlxnb.wire.errors import WireError, openai_body
 from mlxnb.wire.sse import encode
 
 END = b"\n\n"
-OPENS = {"response.output_item.added", "content_block_start"}
-CLOSES = {"response.output_item.done", "content_block_stop"}
-LAST = {"response.completed", "response.incomplete", "response.failed", "message_stop", "error"}
-SILENCE = {"response.in_progress", "ping"}
+OPENS = {b"response.output_item.added", b"content_block_start"}
+CLOSES = {b"response.output_item.done", b"content_block_stop"}
+LAST = {b"response.completed", b"response.incomplete", b"response.failed"}
+LAST |= {b"message_stop", b"error"}
+SILENCE = {b"response.in_progress", b"ping"}
 
 
 class Trail:
@@ -37,6 +38,7 @@ class Trail:
     def __init__(self, path: str) -> None:
         self.ended = False
         self._path = path
+        self._is_chat = "/v1/chat/" in path
         self._rest = b""
         self._last = b""
         self._kept: list[bytes] = []
@@ -55,15 +57,15 @@ class Trail:
 
     def broken_off(self, error: WireError, request_id: str) -> bytes:
         """The events that end the stream with an error, in its own protocol."""
-        if "/v1/chat/" in self._path:
+        if self._is_chat:
             return f"data: {json.dumps(openai_body(error))}\n\n".encode()
         return b"".join(encode(*event) for event in self._ending(error, request_id))
 
     def _see(self, event: bytes) -> None:
         self._last = event
-        name = event.partition(b"\n")[0].removeprefix(b"event: ").decode("utf-8", "replace")
+        name = event.partition(b"\n")[0].removeprefix(b"event: ")
         self.ended |= name in LAST or event == b"data: [DONE]"
-        if name in SILENCE or "/v1/chat/" in self._path:
+        if name in SILENCE or self._is_chat:
             return
         if name in OPENS:
             self._opened = len(self._kept)

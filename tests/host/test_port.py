@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import httpx2
 import pytest
+from tornado.iostream import IOStream
 
 from mlxnb.errors import InvalidOption
 from mlxnb.host.server import Server
@@ -27,6 +28,20 @@ def served(serve: Callable[..., Server], hand: HandService) -> Server:
 def http(served: Server) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=f"{served.record.url}/mlxnb", trust_env=False) as client:
         yield client
+
+
+@pytest.fixture
+def nodelay(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What streams have been told about small packets."""
+    told: list[bool] = []
+    real = IOStream.set_nodelay
+
+    def note(stream: IOStream, value: bool) -> None:
+        told.append(value)
+        real(stream, value)
+
+    monkeypatch.setattr(IOStream, "set_nodelay", note)
+    return told
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -60,6 +75,15 @@ def test_the_hosts_own_token_is_its_users(
 ) -> None:
     assert ask(http, hand, bearer(served.token)) == ""
     assert owner().kind == "jupyter"
+
+
+def test_an_event_goes_out_though_the_last_is_not_acknowledged(
+    http: httpx2.Client, hand: HandService, served: Server, nodelay: list[bool]
+) -> None:  # C44
+    with http.stream("POST", "/v1/echo", json=BODY, headers=bearer(served.token)) as answer:
+        assert nodelay == [True]
+        hand.next().end()
+        answer.read()
 
 
 def test_a_revoked_key_is_refused(http: httpx2.Client) -> None:

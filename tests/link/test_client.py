@@ -11,7 +11,8 @@ import pytest
 
 from link.fake_host import Fake, fake_host
 from mlxnb.errors import HostGone, HostRefused, HostUnreachable, NotPrivate, ProofFailed
-from mlxnb.link.client import AsyncClient, Client
+from mlxnb.link.async_client import AsyncClient
+from mlxnb.link.client import Client
 from mlxnb.link.proof import Identity, owner
 
 EVENTS = [["a", {"n": 1}], ["b", {"n": 2}]]
@@ -110,7 +111,7 @@ def test_c25_cancelling_a_task_closes_its_connection(host: Fake, phase: str) -> 
 
     async def ask(client: AsyncClient) -> None:
         async with client.stream("POST", "/mlxnb/x", body=b'{"fake": {%s}}' % fake) as answer:
-            async for _ in answer.aiter_raw():
+            async for _ in answer.content.iter_any():
                 pass
 
     async def main() -> None:

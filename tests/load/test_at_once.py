@@ -12,7 +12,7 @@ from host.world import World
 from parity.settled import assert_settled, held
 from wire.checks import check_events, parse_sse
 
-from mlxnb.link.client import AsyncClient
+from mlxnb.link.async_client import AsyncClient
 from mlxnb.models.resolve import resolve
 
 RESPONSES = "/mlxnb/v1/responses"
@@ -57,9 +57,9 @@ async def ask(client: AsyncClient, number: int, vanishes: bool = False) -> str |
     }
     content = json.dumps(body).encode()
     async with client.stream("POST", RESPONSES, body=content, headers=JSON) as answer:
-        assert answer.status_code == 200
+        assert answer.status == 200
         got = b""
-        async for chunk in answer.aiter_raw():
+        async for chunk in answer.content.iter_any():
             got += chunk
             if vanishes and got.count(b"event: response.output_text.delta") >= HEARD:
                 return None
