@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mlxnb.bench.apart import Apart, Bench
@@ -81,6 +82,22 @@ class Contest:
         kinds = ({"MLXNB_PAGED": paged} for paged in "01")
         found = [self.start(Bed.open, self.source, environment=kind) for kind in kinds]
         return found if found[1](_pages) else found[:1]
+
+    @cached_property
+    def sparing(self) -> Bench:
+        """Our engine with the model, leaving a core to others."""
+        from mlxnb.bench.bed import Bed
+        from mlxnb.bench.busy import spare_core
+
+        return self.start(Bed.open, self.source, environment=spare_core())
+
+    def served(self, environment: Mapping[str, str]) -> tuple[Bench, int]:
+        """Our engine with the model behind HTTP, and the port of a notebook server before it."""
+        from mlxnb.bench.served import NotebookServer, Served, places
+
+        folder = Path(self._open.enter_context(TemporaryDirectory(prefix="mlxnb-")))
+        bench = self.start(Served, self.source, environment=places(folder) | dict(environment))
+        return bench, self._open.enter_context(closing(NotebookServer(folder))).port
 
     @cached_property
     def rivals(self) -> Mapping[str, Bench]:
@@ -169,6 +186,28 @@ def _engine(contest: Contest) -> list[Figure]:
     ]
 
 
+def _constrained(contest: Contest) -> list[Figure]:
+    from mlxnb.bench import constrained
+
+    return contest.ours(constrained.measure, contest.sizes)
+
+
+def _port(contest: Contest) -> list[Figure]:
+    from mlxnb.bench import busy, port
+
+    found: list[Figure] = []
+    for how, environment in (("", {}), (", a core left free", busy.spare_core())):
+        bench, number = contest.served(environment)
+        found += port.measure(bench, number, contest.source.name, contest.sizes, how)
+    return found
+
+
+def _busy(contest: Contest) -> list[Figure]:
+    from mlxnb.bench import busy
+
+    return busy.measure(contest.sparing, contest.start(busy.Cell), contest.sizes)
+
+
 PARTS: dict[str, Callable[[Contest], list[Figure]]] = {
     "roofline": _roofline,
     "rates": _rates,
@@ -176,6 +215,9 @@ PARTS: dict[str, Callable[[Contest], list[Figure]]] = {
     "concurrent": _concurrent,
     "kv": _kv,
     "beside": _beside,
+    "constrained": _constrained,
+    "port": _port,
+    "busy": _busy,
     "engine": _engine,
 }
 """What each measures stands in the module of its name.
