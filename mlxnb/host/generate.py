@@ -19,7 +19,7 @@ from mlxnb.sessions.serving.answer import Answer
 from mlxnb.wire import errors
 from mlxnb.wire.body import read
 from mlxnb.wire.errors import WireError
-from mlxnb.wire.headers import cache_headers
+from mlxnb.wire.headers import TIMINGS, cache_headers, with_timings
 
 
 class Generate(Route):
@@ -62,7 +62,8 @@ class Generate(Route):
         if self.context.traffic.closing:
             raise WireError(503, "this host is stopping", headers={"Retry-After": "1"})
         service, caller = self.context.service, Sight(self.caller).caller
-        asked = self._door.understand(service, read(self.request.body), caller)
+        body = with_timings(read(self.request.body), self.request.headers.get(TIMINGS))
+        asked = self._door.understand(service, body, caller)
         if self._gone:
             raise StreamClosedError
         answer = service.begin(replace(asked.ask, arrived=self._arrived))

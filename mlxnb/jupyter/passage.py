@@ -26,6 +26,7 @@ REQUEST_HEADERS = (
     "Anthropic-Version",
     "Anthropic-Beta",
     "OpenAI-Beta",
+    "X-Mlxnb-Timings",
 )
 # What reaches a client: nothing by which hosts and notebook servers know each other.
 RESPONSE_HEADERS = (

@@ -329,10 +329,11 @@ def test_usage_adds_up_and_agrees_with_the_frame(place: Place) -> None:  # W26, 
     assert usage.server_load_owner in (True, False)
 
 
-def test_timings_can_be_left_out(place: Place) -> None:  # W28
-    made = place.openai().responses.create(
-        model="talker", input="Hi", extra_body={"timings": False}
-    )
+@pytest.mark.parametrize(
+    "asked", [{"extra_body": {"timings": False}}, {"extra_headers": {"X-Mlxnb-Timings": "false"}}]
+)
+def test_timings_can_be_left_out(place: Place, asked: dict[str, Any]) -> None:  # W28
+    made = place.openai().responses.create(model="talker", input="Hi", **asked)
     assert made.usage is not None
     assert not made.usage.model_extra
 

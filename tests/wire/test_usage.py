@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mlxnb.records.frames import turns_frame
 from mlxnb.records.turn import Timing, TurnRecord, Usage
-from mlxnb.wire.headers import cache_headers
+from mlxnb.wire.errors import WireError
+from mlxnb.wire.headers import cache_headers, with_timings
 from mlxnb.wire.usage import anthropic_usage, openai_usage, timings
 
 USAGE = Usage(prompt_tokens=100, cached_tokens=60, output_tokens=11, reasoning_tokens=4)
@@ -116,3 +117,25 @@ def test_w21_no_count_where_nothing_is_reused() -> None:
     planned = Planned()
     planned.cached_tokens = 0
     assert "X-Cached-Tokens" not in cache_headers(planned)
+
+
+# --- a header that asks (W28) -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("header", "wanted"), [("false", False), (" True", True)])
+def test_w28_a_header_switches_timings(header: str, wanted: bool) -> None:
+    assert with_timings({"model": "m"}, header) == {"model": "m", "timings": wanted}
+
+
+def test_w28_the_bodys_own_field_is_stronger() -> None:
+    assert with_timings({"timings": True}, "false") == {"timings": True}
+    assert with_timings({"timings": True}, None) == {"timings": True}
+
+
+def test_w28_no_header_changes_nothing() -> None:
+    assert with_timings({"model": "m"}, None) == {"model": "m"}
+
+
+def test_w28_a_header_that_says_neither_is_a_mistake() -> None:
+    with pytest.raises(WireError, match="X-Mlxnb-Timings is true or false, not 'no'"):
+        with_timings({}, "no")
