@@ -10,9 +10,7 @@ from typing import Any
 
 from mlxnb.link.record import HostRecord
 from mlxnb.wire.ids import host_of
-
-# Claude Code's first block of system text, which differs in each request (W17).
-BILLING = "x-anthropic-billing-header"
+from mlxnb.wire.system import system_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,7 @@ def _system(body: Mapping[str, Any]) -> str | None:
 def _content(content: Any) -> str | None:
     blocks: Iterable[Any] = content if isinstance(content, list) else [content]
     texts = (block.get("text") if isinstance(block, dict) else block for block in blocks)
-    kept = [t for t in texts if isinstance(t, str) and not t.startswith(BILLING)]
-    return "\n".join(kept) or None
+    return system_text([text for text in texts if isinstance(text, str)]) or None
 
 
 def _inside(body: Mapping[str, Any], *path: str) -> Any:

@@ -42,3 +42,19 @@ class Answer(Protocol):
     @property
     def error(self) -> Exception | None:
         """What went wrong."""
+
+
+class Miss(Protocol):
+    """What was reused, against what an earlier answer had left in the cache."""
+
+    @property
+    def reason(self) -> str | None:
+        """One of `mlxnb.records.diagnosis.REASONS`; ``not_found``: there is no such answer."""
+
+    @property
+    def tokens_lost(self) -> int:
+        """Prompt tokens that were computed and could have been reused."""
+
+    @property
+    def common_tokens(self) -> int:
+        """How many tokens both prompts begin with."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field
 
+from mlxnb.wire.parts import RefusalPart
 from mlxnb.wire.validation import Wire, wrong
 
 
@@ -14,18 +15,6 @@ class TextPart(Wire):
 
     type: Literal["text"]
     text: str
-
-
-class RefusalPart(Wire):
-    """What an earlier answer said instead."""
-
-    type: Literal["refusal"]
-    refusal: str
-
-    @property
-    def text(self) -> str:
-        """What the model reads."""
-        return self.refusal
 
 
 class CalledFunction(Wire):

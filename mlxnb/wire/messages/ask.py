@@ -11,9 +11,9 @@ from mlxnb.sessions.messages import Message
 from mlxnb.wire.effort import BUDGETS
 from mlxnb.wire.messages.history import history
 from mlxnb.wire.messages.request import CountRequest, Disabled, Enabled, MessagesRequest
-from mlxnb.wire.messages.system import system_text
 from mlxnb.wire.messages.title import LONGEST, asks_for_title
 from mlxnb.wire.messages.tools import known_tools, tool_choice
+from mlxnb.wire.system import system_text
 
 
 def ask(request: CountRequest, caller: str = "") -> Ask:

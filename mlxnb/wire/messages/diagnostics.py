@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-
-class Miss(Protocol):
-    """What a comparison with the turn of an earlier message has shown."""
-
-    @property
-    def reason(self) -> str | None:
-        """One of `mlxnb.records.diagnosis.REASONS`; ``not_found``: there is no such turn."""
-
-    @property
-    def tokens_lost(self) -> int:
-        """Prompt tokens that were computed and could have been reused."""
-
+from mlxnb.wire.answer import Miss
 
 _TYPES = {
     "system_changed": "system_changed",

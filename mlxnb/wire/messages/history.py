@@ -10,7 +10,7 @@ from mlxnb.wire import tool_history
 from mlxnb.wire.ids import toolu
 from mlxnb.wire.messages import blocks
 from mlxnb.wire.messages.signature import reasoning_of
-from mlxnb.wire.messages.system import system_text
+from mlxnb.wire.system import system_text
 
 
 def history(messages: Sequence[blocks.Message]) -> list[Message]:

@@ -9,11 +9,11 @@ from mlxnb.engine.events import Event as EngineEvent
 from mlxnb.errors import RequestFailed
 from mlxnb.records.turn import Turn, Usage
 from mlxnb.wire import Event
-from mlxnb.wire.answer import Answer
+from mlxnb.wire.answer import Answer, Miss
 from mlxnb.wire.errors import anthropic_body, of
 from mlxnb.wire.ids import renamed
 from mlxnb.wire.messages.content import Content
-from mlxnb.wire.messages.diagnostics import Miss, diagnostics
+from mlxnb.wire.messages.diagnostics import diagnostics
 from mlxnb.wire.messages.request import MessagesRequest
 from mlxnb.wire.usage import anthropic_usage, timings
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Tag, field_validator
 
+from mlxnb.wire.parts import RefusalPart
 from mlxnb.wire.validation import Wire, wrong
 
 TEXTS = ("input_text", "output_text", "summary_text", "reasoning_text", "text")
@@ -17,18 +18,6 @@ class TextPart(Wire):
 
     type: Literal["input_text", "output_text", "summary_text", "reasoning_text", "text"]
     text: str
-
-
-class RefusalPart(Wire):
-    """What another model said instead of an answer."""
-
-    type: Literal["refusal"]
-    refusal: str
-
-    @property
-    def text(self) -> str:
-        """The refusal, as text."""
-        return self.refusal
 
 
 class OtherPart(Wire):

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
-
-class Miss(Protocol):
-    """What was reused, against what the earlier response had left in the cache."""
-
-    @property
-    def reason(self) -> str | None:
-        """One of `mlxnb.records.diagnosis.REASONS`; ``not_found``: there is no such response."""
-
-    @property
-    def tokens_lost(self) -> int:
-        """Prompt tokens that were computed and could have been reused."""
-
-    @property
-    def common_tokens(self) -> int:
-        """How many tokens both begin with."""
-
+from mlxnb.wire.answer import Miss
 
 _REASONS = {
     "other_model": "model_changed",

@@ -11,8 +11,8 @@ from mlxnb.engine.events import Piece
 from mlxnb.records.turn import ToolCall, Turn
 from mlxnb.text.blank import BlankHold
 from mlxnb.wire import Event, errors
-from mlxnb.wire.answer import Answer
-from mlxnb.wire.responses.diagnostics import Miss, diagnostics
+from mlxnb.wire.answer import Answer, Miss
+from mlxnb.wire.responses.diagnostics import diagnostics
 from mlxnb.wire.responses.output import (
     CallOutput,
     CustomCallOutput,
