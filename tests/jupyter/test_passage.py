@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from link.fake_host import Fake, fake_host, until
 
 from jupyter.server import BASE_URL, Server
+from mlxnb.jupyter.passage import TOUCH_S
 
 SSE = ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"]
 
@@ -378,6 +380,7 @@ def test_w61_requests_are_activity_of_the_kernel_that_answers(server: Server) ->
             chunks = answer.iter_raw()
             next(chunks)
             first = active()
+            time.sleep(TOUCH_S)
             host.go()
             next(chunks)
             second = active()

@@ -43,13 +43,22 @@ class RemoteReply(Reply):
         self._failure: Exception | None = None
         self._pieces: list[Piece] = []
         self._told: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._begun: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._begun = threading.Event()
+        self._refusal: Exception | None = None
+        self._unwanted = False
         threading.Thread(
             target=self._read, args=(path, body), name="mlxnb-remote", daemon=True
         ).start()
-        failure = self._begun.get()
-        if failure is not None:
-            raise failure
+        try:
+            self._begun.wait()
+        except BaseException:  # an interrupt: it begins all the same, and is stopped then
+            self._unwanted = True
+            self._begun.wait()
+            if self._turn_id is not None:
+                self.stop()
+            raise
+        if self._refusal is not None:
+            raise self._refusal
 
     @property
     def turn_id(self) -> str:
@@ -95,7 +104,8 @@ class RemoteReply(Reply):
                 raise HostGone("its stream", "it ended before the turn did")
         except Exception as error:
             if self._turn_id is None:
-                self._begun.put(error)
+                self._refusal = error
+                self._begun.set()
                 return
             self._lose(error)
         self._told.put(None)
@@ -104,7 +114,9 @@ class RemoteReply(Reply):
         name, payload = told
         if name == "begun":
             self._turn_id = str(payload["turn_id"])
-            self._begun.put(None)
+            self._begun.set()
+            if self._unwanted:  # who waited for it has gone, and need not have come this far
+                self.cancel()
         elif name == "prefill":
             self._told.put(from_json(Prefill, payload))
         elif name == "piece":
