@@ -100,6 +100,7 @@ def test_warm_is_cold_on_blocks_without_native_code(
 ) -> None:
     """MLX's own operations write and gather blocks, as they do beside the Metal kernels."""
     monkeypatch.setenv("MLXNB_NATIVE", "0")
+    monkeypatch.setenv("MLXNB_PAGED", "1")
     monkeypatch.setattr(probe, "in_place", lambda: True)
     world = World(engine, folder_of("llama"), "blocks in plain MLX", budgets)
     assert all(space.paged for space in engine.core.store.spaces())
