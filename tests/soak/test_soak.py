@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,8 @@ def soak_on(
         monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("MLXNB_PAGED", paged)
         caplog.set_level(logging.ERROR, "mlxnb")  # budgets are lowered on purpose
+        gc.collect()
+        gc.freeze()  # each unload collects, and what earlier tests have left stays anyway
         folders = [FAMILIES[name].save(tmp_path / name) for name in NAMES]
         return Soak(LocalEngine(budget=2**26), folders, f"short {paged}")
 
