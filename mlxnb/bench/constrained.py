@@ -9,10 +9,11 @@ from mlxnb.bench.figures import Figure, Sheet
 from mlxnb.bench.sizes import Sizes
 from mlxnb.bench.together import PROMPT, decoding
 from mlxnb.engine.form import Form
-from mlxnb.engine.guide import guides
 from mlxnb.engine.request import Request
-from mlxnb.engine.sampling import Processor
+from mlxnb.engine.sampling import Sampling
 from mlxnb.engine.vocabulary import Vocabulary
+from mlxnb.sessions.held import hold
+from mlxnb.sessions.texts import Texts
 
 OTHERS = 3
 """Requests in the batch that are free."""
@@ -57,14 +58,12 @@ def _request(bed: Bed, sizes: Sizes) -> Request:
 
 def words_of(bed: Bed) -> Vocabulary:
     """The model's tokens as grammars see them."""
-    tokenizer = bed.runtime.tokenizer
-    return Vocabulary(tokenizer, bed.runtime.vocab, frozenset(tokenizer.eos_token_ids))
+    return Texts.of_runtime(bed.runtime, Sampling()).vocabulary
 
 
 def held(request: Request, words: Vocabulary) -> Request:
     """The request, held to `FORM`."""
-    made = guides(words, FORM, len(request.prompt), reasons=False)
-    request.extra_processors = [Processor(guide) for guide in made]
+    hold(request, words, FORM, reasons=False)
     return request
 
 

@@ -99,8 +99,8 @@ def _theirs(library: Any, prefix: list[int], said: list[list[int]]) -> list[Samp
     what = f"{len(prefix):,} cached + {len(said[0])} new, own session"
     return [
         (f"{len(prefix):,} tokens, cold", "s", cold.first_s),
-        ("a decode step there", "s", cold.decode_s / cold.decoded),
+        ("a decode step there", "s", cold.step_s),
         (what, "s", own.first_s),
-        (what, "decode steps", own.first_s * cold.decoded / cold.decode_s),
+        (what, "decode steps", own.first_s / cold.step_s),
         (what, "× faster than cold", cold.first_s / own.first_s),
     ]

@@ -36,6 +36,6 @@ class Plain:
         """Prefill a prompt and decode after it, greedily; ``keep`` is nothing it can do."""
         begin = time.perf_counter()
         steps = generate_step(mx.array(prompt), self._model, max_tokens=decoded + 1)
-        run = timed(iter(steps), begin, decoded)
+        run = timed(steps, begin, decoded)
         mx.clear_cache()
         return run

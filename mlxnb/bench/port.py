@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from contextlib import closing
 
 from mlxnb.bench.apart import Bench
 from mlxnb.bench.figures import Figure, Sheet
@@ -27,8 +28,7 @@ def measure(bench: Bench, port: int, model: str, sizes: Sizes, how: str = "") ->
         What the figures' names end in.
     """
     sheet = Sheet("port")
-    client = Client(port, bench(Served.key))
-    try:
+    with closing(Client(port, bench(Served.key))) as client:
         for _ in range(2):  # both ways are warm
             bench(Served.direct, PROMPT, sizes.answer)
             client.ask(model, PROMPT, sizes.answer)
@@ -41,13 +41,11 @@ def measure(bench: Bench, port: int, model: str, sizes: Sizes, how: str = "") ->
                 for _ in range(PAIRS)
             ]
             here, there = zip(*pairs, strict=True)
-            assert {pace.pieces for pace in here} == {pace.pieces for pace in there}
-            for what, of in (("first token", "first_s"), ("each token", "gap_s")):
-                own = 1e3 * statistics.median(getattr(pace, of) for pace in here)
-                seen = 1e3 * statistics.median(getattr(pace, of) for pace in there)
+            assert {run.decoded for run in here} == {run.decoded for run in there}
+            for what, of in (("first token", "first_s"), ("each token", "step_s")):
+                own = 1e3 * statistics.median(getattr(run, of) for run in here)
+                seen = 1e3 * statistics.median(getattr(run, of) for run in there)
                 sheet.add(f"{what}, in the host{how}", "ms", own)
                 sheet.add(f"{what}, through the notebook port{how}", "ms", seen)
                 sheet.add(f"{what}, added by the notebook port{how}", "ms", seen - own)
-    finally:
-        client.close()
     return sheet.figures()

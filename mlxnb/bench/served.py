@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 from mlxnb.bench.apart import BenchFailed
-from mlxnb.bench.pace import Pace, paced
+from mlxnb.bench.runs import Run, whole
 from mlxnb.host.kernel import KernelHost
 from mlxnb.link import keys
 from mlxnb.models.source import ModelSource
@@ -45,13 +45,13 @@ class Served:
         """A new key for clients."""
         return keys.new(f"bench-{secrets.token_hex(4)}")
 
-    def direct(self, prompt: str, tokens: int) -> Pace:
+    def direct(self, prompt: str, tokens: int) -> Run:
         """Answer a prompt for this process, greedily."""
         session = self.engine.session(temperature=0.0, max_tokens=tokens)
         try:
             begin = time.perf_counter()
             stream = session.stream(prompt)
-            return paced((piece for piece in stream if not isinstance(piece, Turn)), begin)
+            return whole((piece for piece in stream if not isinstance(piece, Turn)), begin)
         finally:
             self.engine.remove_session(session.name)
 
@@ -141,7 +141,7 @@ class Client:
         answer.read()
         return answer.status
 
-    def ask(self, model: str, prompt: str, tokens: int) -> Pace:
+    def ask(self, model: str, prompt: str, tokens: int) -> Run:
         """Have a prompt answered as a stream, greedily.
 
         Raises
@@ -163,7 +163,7 @@ class Client:
         answer = self._connection.getresponse()
         if answer.status != 200:
             raise BenchFailed(f"status {answer.status}: {answer.read().decode()}")
-        return paced(_deltas(answer), begin)
+        return whole(_deltas(answer), begin)
 
     def close(self) -> None:
         """Close the connection."""

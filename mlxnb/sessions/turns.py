@@ -130,7 +130,7 @@ class Turns:
             reuse=order.reuse,
         )
         if order.form is not None:
-            hold(request, texts.vocabulary, order)
+            hold(request, texts.vocabulary, order.form, order.reasons, order.begun)
         request.clock.arrived, request.clock.validated = order.arrived, time.perf_counter()
         return request
 

@@ -13,8 +13,8 @@ from mlxnb.bench import busy, constrained, port
 from mlxnb.bench.apart import BenchFailed
 from mlxnb.bench.bed import Bed
 from mlxnb.bench.figures import Figure
-from mlxnb.bench.pace import paced
 from mlxnb.bench.parts import Contest
+from mlxnb.bench.runs import whole
 from mlxnb.bench.served import Client
 from mlxnb.bench.sizes import Sizes
 from mlxnb.models.source import ModelSource
@@ -33,11 +33,11 @@ def medians(figures: list[Figure]) -> dict[tuple[str, str], float]:
     return {(f.what, f.unit): f.median for f in figures if f.median is not None}
 
 
-def test_a_pace_is_the_first_piece_and_the_gaps_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_the_first_piece_and_the_steps_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([3.0, 4.0, 8.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(times))
-    pace = paced("abc", begin=1.0)
-    assert (pace.first_s, pace.gap_s, pace.pieces) == (2.0, 2.5, 3)
+    run = whole("abc", begin=1.0)
+    assert (run.first_s, run.step_s, run.decoded) == (2.0, 2.5, 2)
 
 
 def test_the_port_is_measured_against_the_host_on_the_same_answer(
