@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from string import punctuation
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 from yarl import URL
@@ -45,7 +47,8 @@ class AsyncClient:
         identity: Identity | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """As `mlxnb.link.client.Client.stream`; ``answer.content.iter_any()`` gives the body."""
-        url = URL(f"http://mlxnb{path}", encoded=True)
+        # what has an ASCII form goes as it is: aiohttp would change it, and the signature covers it
+        url = URL(f"http://mlxnb{quote(path, safe=punctuation)}", encoded=True)
         sent = dict(headers or {})
         sent |= sign(self.record.secret, method, url.raw_path_qs, identity or owner())
         with _gone(self.record):

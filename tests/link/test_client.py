@@ -128,6 +128,24 @@ def test_c25_cancelling_a_task_closes_its_connection(host: Fake, phase: str) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/mlxnb/x/é b?q=é", "/mlxnb/x/%C3%A9%20b?q=%C3%A9"),
+        ("/mlxnb/x/%C3%A9/a|b//../c?a=b%20c&d=%2F", "/mlxnb/x/%C3%A9/a|b//../c?a=b%20c&d=%2F"),
+    ],
+)
+def test_a_path_goes_as_it_is_but_for_what_has_no_ascii_form(
+    host: Fake, path: str, sent: str
+) -> None:
+    async def main() -> None:
+        client = AsyncClient(host.record)
+        assert (await client.call("GET", path))["uri"] == sent
+        await client.close()
+
+    asyncio.run(main())
+
+
 def test_w62_a_client_keeps_no_cookies(client: Client) -> None:
     for _ in range(2):
         saw = client.call("GET", "/mlxnb/x")
