@@ -25,7 +25,7 @@ def spread(array: mx.array) -> mx.array:
 
 
 def gather(model: Any, chunk: int = CHUNK) -> None:
-    """Move a model's evaluated parameters into arenas, module by module.
+    """Move a model's arrays into arenas, module by module: its parameters, and private ones too.
 
     An arena is one MLX array's memory, ``chunk`` bytes or a larger parameter's; it is freed when
     the last parameter in it is gone. Without the extension nothing moves.
@@ -33,7 +33,7 @@ def gather(model: Any, chunk: int = CHUNK) -> None:
     native = extension()
     if native is None:
         return
-    mx.eval(model.parameters())
+    mx.eval([list(arrays.values()) for _, arrays in _owners(model)])
     room = native.Arena.room
     rooms = {id(x): room(x) for _, arrays in _owners(model) for x in arrays.values()}
     times = Counter(id(x) for _, arrays in _owners(model) for x in arrays.values())

@@ -32,6 +32,14 @@ def test_values_stay_and_are_in_arenas(chunk: int) -> None:
         assert mx.array_equal(after[name], array)
 
 
+def test_private_arrays_that_nobody_has_computed_are_moved_too() -> None:
+    """Frequencies of some rotary embeddings are no parameters, and lazy."""
+    model = nn.Sequential(nn.Linear(64, 64))
+    model._frequencies = mx.arange(32) + 1.0
+    gather(model)
+    assert model._frequencies.tolist() == list(range(1, 33))
+
+
 def test_types_of_all_sizes() -> None:
     arrays = [normal(3, 5).astype(t) for t in (mx.uint8, mx.bfloat16, mx.float32, mx.int64)]
     arrays += [mx.array(1.5), mx.zeros((0, 3)), mx.array([True, False])]
