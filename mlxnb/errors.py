@@ -134,6 +134,21 @@ class BudgetExceeded(MlxnbError, MemoryError):
     """A request's KV does not fit the prefix cache's byte budget, whatever is evicted."""
 
 
+class ShortOfMemory(BudgetExceeded):
+    """A request fits the budget, and the system has no memory to spare for it now; try later."""
+
+
+class BadLogits(MlxnbError, ArithmeticError):
+    """A model gave NaN or infinite logits: weights that are damaged, or out of their type's range.
+
+    Nothing of the KV that led there is kept.
+    """
+
+
+class DetokenizerFailed(MlxnbError, ValueError):
+    """A model's tokenizer could not turn tokens into text; ``__cause__`` is its own error."""
+
+
 class RequestFailed(MlxnbError, RuntimeError):
     """A turn ended in an error; ``__cause__`` is the original one, ``turn`` the partial turn."""
 
@@ -208,12 +223,12 @@ class KeysBroken(MlxnbError, ValueError):
     """The file of keys cannot be read; the message names it."""
 
 
-# --- the store of responses ----------------------------------------------------------------
+# --- stores on disk ------------------------------------------------------------------------
 
 
 class StorageTimeout(MlxnbError, TimeoutError):
-    """A response that is being written, or the store itself, was not to be had in time."""
+    """A response that is being written, or a store itself, was not to be had in time."""
 
 
 class StorageFailed(MlxnbError, OSError):
-    """The store of responses cannot be read or written; the message names it and what to do."""
+    """A store on disk cannot be read or written; the message names it and what to do."""

@@ -8,11 +8,34 @@ import sqlite3
 import time
 from pathlib import Path
 
-from mlxnb.sessions.serving.database import Database
+from mlxnb.records.database import Database
 from mlxnb.sessions.serving.row import Row
+from mlxnb.sessions.serving.steady import Steady
 
 RETENTION_S = 7 * 24 * 3600.0
 """Seconds that a row is kept unless it says otherwise."""
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE responses (
+        id TEXT PRIMARY KEY,
+        previous TEXT,
+        owner TEXT NOT NULL,
+        salt TEXT NOT NULL,
+        model TEXT NOT NULL,
+        key TEXT NOT NULL,
+        system TEXT NOT NULL,
+        created REAL NOT NULL,
+        expires REAL NOT NULL,
+        response TEXT NOT NULL,
+        input_items TEXT NOT NULL,
+        messages TEXT NOT NULL,
+        tokens BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX responses_by_expiry ON responses (expires);
+    """,
+)
+"""Statements that bring a file from each version of the schema to the next."""
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Row))
 _JSON = ("system", "response", "input_items", "messages")
@@ -38,7 +61,8 @@ class Store:
 
     def __init__(self, path: Path, retention_s: float = RETENTION_S) -> None:
         self.retention_s = retention_s
-        self._database = Database(path)
+        self._steady = Steady()
+        self._database = Database(path, MIGRATIONS)
 
     @property
     def path(self) -> Path:
@@ -86,8 +110,11 @@ class Store:
         return self._database.run(lambda c: c.execute(statement, asked).rowcount) > 0
 
     def sweep(self) -> int:
-        """Delete what has expired; how many rows that were."""
-        statement, now = "DELETE FROM responses WHERE expires <= ?", (time.time(),)
+        """Delete what has expired; how many rows that were.
+
+        A clock that is set ahead hides rows until it is set right, and does not delete them.
+        """
+        statement, now = "DELETE FROM responses WHERE expires <= ?", (self._steady.now(),)
         return self._database.run(lambda connection: connection.execute(statement, now).rowcount)
 
     def close(self) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from mlxnb.errors import ChainTooLong, StorageFailed, StorageTimeout, UnknownResponse
-from mlxnb.sessions.serving import database, filing
+from mlxnb.records import database
+from mlxnb.records.database import Database
+from mlxnb.sessions.serving import filing
 from mlxnb.sessions.serving.chain import of_rows
-from mlxnb.sessions.serving.database import MIGRATIONS, Database
 from mlxnb.sessions.serving.limits import Limits
 from mlxnb.sessions.serving.row import Row
-from mlxnb.sessions.serving.store import Store
+from mlxnb.sessions.serving.store import MIGRATIONS, Store
 
 from .world import World
 

@@ -1,7 +1,8 @@
-"""The file of the store: opened, brought to the present form, and replaced when it is damaged."""
+"""A SQLite file: opened, brought to the present form, and replaced when it is damaged."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sqlite3
@@ -20,31 +21,9 @@ T = TypeVar("T")
 BUSY_S = 2.0
 """Seconds that another process's writing is waited for."""
 
-MIGRATIONS: tuple[str, ...] = (
-    """
-    CREATE TABLE responses (
-        id TEXT PRIMARY KEY,
-        previous TEXT,
-        owner TEXT NOT NULL,
-        salt TEXT NOT NULL,
-        model TEXT NOT NULL,
-        key TEXT NOT NULL,
-        system TEXT NOT NULL,
-        created REAL NOT NULL,
-        expires REAL NOT NULL,
-        response TEXT NOT NULL,
-        input_items TEXT NOT NULL,
-        messages TEXT NOT NULL,
-        tokens BLOB NOT NULL
-    ) WITHOUT ROWID;
-    CREATE INDEX responses_by_expiry ON responses (expires);
-    """,
-)
-"""Statements that bring a file from each version of the schema to the next."""
-
 
 class Database:
-    """A SQLite file that this user's hosts share. One connection, used by one thread at a time.
+    """A SQLite file that this user's processes share. One connection, one thread at a time.
 
     A damaged file is put aside and a new one begun; one that was deleted is begun anew. Neither
     ends anything but the rows in it.
@@ -54,12 +33,15 @@ class Database:
     path
         The file; its folder is made for this user alone.
     migrations
-        See `MIGRATIONS`.
+        Statements that bring a file from each version of its schema to the next.
+    feature
+        What works without the file once it is turned off, for messages.
     """
 
-    def __init__(self, path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
+    def __init__(self, path: Path, migrations: Sequence[str], feature: str = "storing") -> None:
         self.path = path
         self._migrations = migrations
+        self._feature = feature
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -74,16 +56,41 @@ class Database:
         StorageFailed
             It cannot be read or written.
         """
+        return self._alone(lambda connection: _within(connection, "BEGIN IMMEDIATE", work))
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do something in a transaction that only reads: no other process's writing delays it.
+
+        Raises
+        ------
+        StorageTimeout, StorageFailed
+            As ``run``.
+        """
+        return self._alone(lambda connection: _within(connection, "BEGIN", work))
+
+    def scrub(self) -> None:
+        """Empty the log beside the file, where deleted rows may still be read.
+
+        Raises
+        ------
+        StorageTimeout, StorageFailed
+            As ``run``.
+        """
+        self._alone(
+            lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+        )
+
+    def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if not self._lock.acquire(timeout=BUSY_S):
             raise StorageTimeout(f"the store {self.path} is busy; try again")
         try:
             try:
-                return self._run(work)
+                return work(self._open())
             except sqlite3.DatabaseError as error:
                 if not _is_damage(error):
                     raise
                 self._put_aside(error)
-                return self._run(work)
+                return work(self._open())
         except sqlite3.Error as error:
             self._forget()
             raise self._failure(error) from None
@@ -93,17 +100,6 @@ class Database:
         finally:
             self._lock.release()
 
-    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        connection = self._open()
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(connection)
-        except BaseException:
-            connection.rollback()
-            raise
-        connection.commit()
-        return result
-
     # --- the file -----------------------------------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
@@ -112,20 +108,25 @@ class Database:
             return self._connection
         self._forget()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        # One that is there is not touched: closing it would drop the locks that this process's
+        # other connections hold on it.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         self._file = _identity(self.path)
-        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
+        _use_log(self._connection)
+        for pragma in ("synchronous = NORMAL", "secure_delete = ON"):
             self._connection.execute(f"PRAGMA {pragma}")
-        self._migrate(self._connection)
+        if self._version(self._connection) != len(self._migrations):
+            self._migrate(self._connection)
         return self._connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            version = self._version(connection)
             if version > len(self._migrations):
                 raise self._failed("a newer version of mlxnb has written it")
             for script in self._migrations[version:]:
@@ -138,9 +139,16 @@ class Database:
             raise
         connection.commit()
 
+    @staticmethod
+    def _version(connection: sqlite3.Connection) -> int:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        return int(version)
+
     def _put_aside(self, error: sqlite3.Error) -> None:
-        """Begin anew beside a damaged file."""
+        """Begin anew beside a damaged file, unless another process has done so already."""
         self._forget()
+        if self._file != _identity(self.path):
+            return
         aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
         log.error("the store %s is damaged (%s); it is now %s", self.path, error, aside.name)
         self.path.rename(aside)
@@ -160,15 +168,41 @@ class Database:
     # --- errors -------------------------------------------------------------------------------
 
     def _failure(self, error: sqlite3.Error) -> Exception:
-        if _code(error) in ("SQLITE_BUSY", "SQLITE_LOCKED"):
+        if _is_busy(error):
             return StorageTimeout(f"the store {self.path} is busy; try again")
         return self._failed(str(error))
 
     def _failed(self, reason: str) -> StorageFailed:
         return StorageFailed(
-            f"the store {self.path} cannot be used ({reason}); free or repair it, or turn storing "
-            "off"
+            f"the store {self.path} cannot be used ({reason}); free or repair it, or turn "
+            f"{self._feature} off"
         )
+
+
+def _within(
+    connection: sqlite3.Connection, begin: str, work: Callable[[sqlite3.Connection], T]
+) -> T:
+    connection.execute(begin)
+    try:
+        result = work(connection)
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+    return result
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Write ahead into a log. SQLite does not wait for others who set that up at this moment."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error) or time.monotonic() >= until:
+                raise
+            time.sleep(0.005)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -184,6 +218,10 @@ def _code(error: sqlite3.Error) -> str:
     """The primary name of SQLite's result, ``SQLITE_BUSY`` for ``SQLITE_BUSY_SNAPSHOT``."""
     name = str(getattr(error, "sqlite_errorname", ""))
     return "_".join(name.split("_")[:2])
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return _code(error) in ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
