@@ -44,9 +44,10 @@ def use_engine(engine: Engine | None) -> Engine:
     with _lock:
         if engine is None:
             if _own is None or _own.closed:
+                from mlxnb.engine.disk import open_disk
                 from mlxnb.sessions.local import LocalEngine
 
-                _own = LocalEngine()
+                _own = LocalEngine(disk=open_disk())
             engine = _own
         _engine = engine
         return engine
@@ -57,7 +58,7 @@ def engine() -> Engine:
 
     After ``%mlx_load`` it may be that of another process, with the same interface. It loads
     models (``load``), holds sessions (``session``) and shows what happened as data frames
-    (``turns``, ``prefix_cache``, ``sessions``, ``models``, ``explain``).
+    (``turns``, ``prefix_cache``, ``sessions``, ``models``, ``memory``, ``explain``).
     """
     return process_engine()
 

@@ -12,6 +12,8 @@ from hypothesis import settings
 
 # Before any test module imports huggingface_hub, which reads it once.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# What one test computes is not to be found on disk by another; those of the disk say so.
+os.environ["MLXNB_DISK"] = "0"
 # Hosts, keys and stored responses of these tests alone, the notebooks' kernels included.
 if "PYTEST_XDIST_WORKER" in os.environ or "MLXNB_STATE" not in os.environ:
     os.environ["MLXNB_STATE"] = tempfile.mkdtemp(prefix="mlxnb-tests-")

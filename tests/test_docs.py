@@ -30,6 +30,7 @@ def named(page: str, heading: str = "") -> list[str]:
         ("prefix_cache", frames.BLOCKS),
         ("sessions", frames.SESSIONS),
         ("models", frames.MODELS),
+        ("memory", frames.MEMORY),
     ],
 )
 def test_the_page_on_frames_has_every_column(frame: str, columns: Mapping[str, str]) -> None:

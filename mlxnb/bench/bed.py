@@ -6,12 +6,14 @@ import datetime as dt
 import gc
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from mlxnb.bench.null_model import null_model
 from mlxnb.bench.prompts import Prompts
+from mlxnb.cache.disk.tier import DiskTier
 from mlxnb.engine.core import Core
 from mlxnb.engine.events import Done
 from mlxnb.engine.request import Request
@@ -63,9 +65,10 @@ class Bed:
         self._weights = self._active()
 
     @classmethod
-    def open(cls, source: ModelSource) -> Bed:
-        """An engine with a model, warmed up."""
-        core = Core(on_end=lambda request, reason: None)
+    def open(cls, source: ModelSource, folder: Path | None = None) -> Bed:
+        """An engine with a model, warmed up; in ``folder`` it keeps KV on disk."""
+        disk = DiskTier(folder) if folder is not None else None
+        core = Core(on_end=lambda request, reason: None, disk=disk)
         core.load(source)
         bed = cls(core, source.name)
         context = bed.runtime.info.context_length or WARM_UP

@@ -91,11 +91,15 @@ class Contest:
 
         return self.start(Bed.open, self.source, environment=spare_core())
 
+    def folder(self) -> Path:
+        """An empty folder, which goes at the end."""
+        return Path(self._open.enter_context(TemporaryDirectory(prefix="mlxnb-")))
+
     def served(self, environment: Mapping[str, str]) -> tuple[Bench, int]:
         """Our engine with the model behind HTTP, and the port of a notebook server before it."""
         from mlxnb.bench.served import NotebookServer, Served, places
 
-        folder = Path(self._open.enter_context(TemporaryDirectory(prefix="mlxnb-")))
+        folder = self.folder()
         bench = self.start(Served, self.source, environment=places(folder) | dict(environment))
         return bench, self._open.enter_context(closing(NotebookServer(folder))).port
 
@@ -175,6 +179,13 @@ def _beside(contest: Contest) -> list[Figure]:
     return [f for bench in contest.both_kinds for f in bench(beside.measure, contest.sizes)]
 
 
+def _disk(contest: Contest) -> list[Figure]:
+    from mlxnb.bench import disk
+    from mlxnb.bench.bed import Bed
+
+    return contest.start(Bed.open, contest.source, contest.folder())(disk.measure, contest.sizes)
+
+
 def _engine(contest: Contest) -> list[Figure]:
     from mlxnb.bench import allocation, overhead, planning
 
@@ -215,6 +226,7 @@ PARTS: dict[str, Callable[[Contest], list[Figure]]] = {
     "concurrent": _concurrent,
     "kv": _kv,
     "beside": _beside,
+    "disk": _disk,
     "constrained": _constrained,
     "port": _port,
     "busy": _busy,

@@ -22,7 +22,7 @@ def begin(room: Room, space: Space, plan: Plan, asked: Plan) -> Live:
     try:
         if plan.takeover:
             return _take_over(room, space, plan, asked)
-        return _open(room, space, plan)
+        return _open(room, space, plan, asked.marks)
     finally:
         plan.release()
 
@@ -31,12 +31,16 @@ def _take_over(room: Room, space: Space, plan: Plan, asked: Plan) -> Live:
     """Continue a hot cache in place; what it alone has beyond the prompt goes into blocks."""
     live = plan.live
     assert live is not None and live.caches is not None, "a hot cache has its KV"
+    others = [p for p in live.plans if p not in (plan, asked)]
     if plan.matched < live.length:
-        _set_aside(room, space, live, [p for p in live.plans if p not in (plan, asked)])
+        _set_aside(room, space, live, others)
     room.reserve(live, plan.length + 2, plan.matched)
+    if live.anchored and not room.checkpoint(live) and others:
+        raise NoRoom("what another request will reuse of a hot cache cannot be kept for it")
     mlxlm.trim(live.caches, plan.matched)
     live.tokens = bytearray(plan.prompt[: plan.matched * WIDTH])
     live.prompt, live.owner, live.running = plan.prompt, plan.owner, True
+    live.marks = _after(plan.matched, asked.marks)
     live.hits += 1
     return live
 
@@ -50,14 +54,13 @@ def _set_aside(room: Room, space: Space, live: Live, others: list[Plan]) -> None
         plan.move(space.index.match(plan.root, plan.prompt, plan.matched))
 
 
-def _open(room: Room, space: Space, plan: Plan) -> Live:
+def _open(room: Room, space: Space, plan: Plan, marks: tuple[int, ...]) -> Live:
     """A new live cache, with a copy of what the plan reuses, or over the same blocks."""
-    bytes_each = space.pool.token_bytes
-    live = Live(space.key, plan.root, plan.owner, plan.prompt, token_bytes=bytes_each)
+    live = space.open(plan, _after(plan.matched, marks))
     space.lives.append(live)
     try:
         room.reserve(live, plan.length + 2, plan.matched)
-        live.hold(_restored(room, space, plan, live.capacity))
+        _restore(room, space, plan, live)
     except BaseException:
         space.drop(live)
         raise
@@ -65,14 +68,32 @@ def _open(room: Room, space: Space, plan: Plan) -> Live:
     return live
 
 
-def _restored(room: Room, space: Space, plan: Plan, capacity: int) -> mlxlm.Caches:
-    """Caches that hold the plan's tokens, of blocks or of a live cache."""
+def _restore(room: Room, space: Space, plan: Plan, live: Live) -> None:
+    """Give a live cache the plan's tokens, of blocks or of another live cache."""
     if plan.matched == 0:
-        return space.fresh(capacity)
+        live.hold(space.fresh(live.capacity))
+        return
     match = plan.match
     if plan.live is not None:
         plan.live.hits += 1
-        if room.carve(plan.live, plan.matched) < plan.matched:
-            return space.duplicate(plan.live, plan.matched, capacity)
-        match = space.index.match(plan.root, plan.prompt, plan.matched)
-    return space.load(match.slots(), plan.matched, capacity)
+        others = [other for other in plan.live.plans if other is not plan]
+        filed = room.carve(plan.live, plan.matched)
+        _follow(space, plan.live, others)
+        match = space.index.match(plan.root, plan.prompt, plan.matched, space.anchored)
+        if min(filed, match.length) < plan.matched:
+            live.hold(space.duplicate(plan.live, plan.matched, live.capacity))
+            return
+    live.hold(space.load(match, live.capacity))
+    live.newest = match.checkpoint
+
+
+def _follow(space: Space, live: Live, plans: list[Plan]) -> None:
+    """Let plans rely on the checkpoints that went from a live cache into the index."""
+    there = {live.length, *(checkpoint.position for checkpoint in live.checkpoints)}
+    for plan in plans:
+        if live.anchored and plan.matched not in there:
+            plan.move(space.index.match(plan.root, plan.prompt, plan.matched, anchored=True))
+
+
+def _after(position: int, marks: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(mark for mark in marks if mark > position)

@@ -15,8 +15,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from mlxnb.records.tokens import WIDTH, common_prefix
+
+if TYPE_CHECKING:
+    from mlxnb.cache.checkpoint import Checkpoint
 
 Slot = tuple[int, int]
 
@@ -26,7 +30,8 @@ class Block:
     """A run of tokens with its KV in a slot of the pool; the root has neither.
 
     ``refs`` counts plans that rely on the block: while it is above 0, or the block is pinned or
-    has children, the block stays.
+    has children, the block stays. ``marks`` are checkpoints after the block and less than a
+    block's tokens more, by these tokens.
     """
 
     id: str
@@ -36,6 +41,7 @@ class Block:
     slot: Slot | None
     children: dict[bytes, Block] = field(default_factory=dict)
     order: list[bytes] = field(default_factory=list)
+    marks: dict[bytes, Checkpoint] = field(default_factory=dict)
     refs: int = 0
     hits: int = 0
     pinned: bool = False
@@ -65,11 +71,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a prompt shares with the index: all to ``block``, then ``part`` tokens of ``tail``."""
+    """What a prompt shares with the index: all to ``block``, then ``part`` tokens of ``tail``.
+
+    ``checkpoint`` lies where it ends, if it was to end at one.
+    """
 
     block: Block
     tail: Block | None
     part: int
+    checkpoint: Checkpoint | None = None
 
     @property
     def length(self) -> int:
@@ -112,12 +122,14 @@ class PrefixIndex:
         """The root under which prompts of this model and salt are filed."""
         key = (model, salt)
         if key not in self._roots:
-            seed = blake2b(f"{model}\0{salt}".encode(), digest_size=16).hexdigest()
-            self._roots[key] = Block(seed, None, b"", 0, None)
+            self._roots[key] = Block(root_id(model, salt), None, b"", 0, None)
         return self._roots[key]
 
-    def match(self, root: Block, prompt: bytes, limit: int) -> Match:
-        """The longest prefix of ``prompt`` that is filed, at most ``limit`` tokens."""
+    def match(self, root: Block, prompt: bytes, limit: int, anchored: bool = False) -> Match:
+        """The longest prefix of ``prompt`` that is filed, at most ``limit`` tokens.
+
+        ``anchored``: the longest that ends at a checkpoint.
+        """
         block, position = root, 0
         last = limit * WIDTH
         while position + self._width <= last:
@@ -126,7 +138,8 @@ class PrefixIndex:
                 break
             block, position = child, position + self._width
         tail, part = self._best_child(block, prompt[position : min(position + self._width, last)])
-        return Match(block, tail, part)
+        match = Match(block, tail, part)
+        return _anchored(match, prompt[block.end * WIDTH :][: part * WIDTH]) if anchored else match
 
     @staticmethod
     def _best_child(block: Block, rest: bytes) -> tuple[Block | None, int]:
@@ -143,11 +156,11 @@ class PrefixIndex:
         """File a block under its parent."""
         assert len(parent.tokens) in (0, self._width), "a short block has no children"
         assert tokens not in parent.children, "a block is filed once"
-        digest = blake2b(bytes.fromhex(parent.id) + tokens, digest_size=16).hexdigest()
-        block = Block(digest, parent, tokens, parent.end, slot)
+        name = chained(parent.id, tokens)
+        block = Block(name, parent, tokens, parent.end, slot)
         parent.children[tokens] = block
         insort(parent.order, tokens)
-        self._blocks[digest] = block
+        self._blocks[name] = block
         self.touch(block)
         return block
 
@@ -215,3 +228,25 @@ class PrefixIndex:
 def _is_current(entry: tuple[int, int, Block]) -> bool:
     stamp, _, block = entry
     return not block.dropped and not block.children and stamp == block.stamp
+
+
+def root_id(model: str, salt: str) -> str:
+    """The id of the root under which prompts of a model and salt are filed."""
+    return blake2b(f"{model}\0{salt}".encode(), digest_size=16).hexdigest()
+
+
+def chained(parent: str, tokens: bytes) -> str:
+    """The id of what follows ``parent``."""
+    return blake2b(bytes.fromhex(parent) + tokens, digest_size=16).hexdigest()
+
+
+def _anchored(match: Match, rest: bytes) -> Match:
+    """The part of a match up to the deepest checkpoint in it; ``rest`` is what ``tail`` shares."""
+    node, tail = match.block, match.tail
+    while True:
+        key = max((key for key in node.marks if rest.startswith(key)), key=len, default=None)
+        if key is not None:
+            return Match(node, tail if key else None, len(key) // WIDTH, node.marks[key])
+        if node.parent is None:
+            return Match(node, None, 0)
+        node, tail, rest = node.parent, node, node.tokens

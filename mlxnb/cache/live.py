@@ -12,6 +12,7 @@ from mlxnb.mlxlm import STEP, Caches
 from mlxnb.records.tokens import WIDTH, common_prefix
 
 if TYPE_CHECKING:
+    from mlxnb.cache.checkpoint import Checkpoint, Stretch
     from mlxnb.cache.paged_sequence import PagedSequence
     from mlxnb.cache.plan import Plan
 
@@ -27,6 +28,8 @@ class Live:
     ``capacity`` tokens are there or reserved for it, ``reserved`` bytes of the budget in all.
     ``prompt`` is what a running one is going to hold, for others to wait for. ``pages`` is its
     table, in a batch too, where its KV lies in the pool; its bytes are the pool's then.
+    ``anchored``: it cannot be rewound, only left at one of its ``checkpoints``; it takes them at
+    the positions ``marks``. ``fixed_bytes`` do not grow with its length.
     """
 
     key: str
@@ -45,6 +48,11 @@ class Live:
     plans: list[Plan] = field(default_factory=list)
     guards: int = 0
     pinned: bool = False
+    anchored: bool = False
+    fixed_bytes: int = 0
+    marks: tuple[int, ...] = ()
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    newest: Checkpoint | None = None
     hits: int = 0
     stamp: int = 0
     last_used: float = 0.0
@@ -72,7 +80,7 @@ class Live:
 
     def bytes_for(self, tokens: int) -> int:
         """Bytes of a contiguous cache with room for ``tokens`` tokens."""
-        return whole_steps(tokens) * self.token_bytes
+        return whole_steps(tokens) * self.token_bytes + self.fixed_bytes
 
     def shares(self, prompt: bytes) -> int:
         """Tokens of ``prompt`` whose KV is here."""
@@ -81,6 +89,48 @@ class Live:
     def aims_at(self, prompt: bytes) -> int:
         """Tokens of ``prompt`` that are among those it set out to hold."""
         return common_prefix(self.prompt, prompt)
+
+    # --- what others may take of it -----------------------------------------------------------
+
+    def offers(self, prompt: bytes, limit: int) -> int:
+        """Tokens of ``prompt``, at most ``limit``, that another sequence can begin with."""
+        shared = min(limit, self.shares(prompt))
+        if not self.anchored or (shared == self.length and self.idle):
+            return shared
+        return max((c.position for c in self.checkpoints if c.position <= shared), default=0)
+
+    def will_offer(self, prompt: bytes, limit: int) -> int:
+        """The same once it has computed all that it set out to."""
+        aims = min(limit, self.aims_at(prompt))
+        if not self.anchored:
+            return aims
+        return max((mark for mark in self.marks if mark <= aims), default=0)
+
+    def continues(self, shared: int) -> bool:
+        """Whether going on in place after its first tokens keeps more than it gives up."""
+        return shared == self.length if self.anchored else 2 * shared >= self.length
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    @property
+    def due(self) -> bool:
+        """Whether a checkpoint is to be taken where it is."""
+        return self.anchored and self.length in self.marks and self.checkpoint() is None
+
+    def until_mark(self, tokens: int) -> int:
+        """At most ``tokens`` more tokens, none beyond the next mark."""
+        later = (mark - self.length for mark in self.marks if mark > self.length)
+        return min((tokens, *later))
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The one that was taken where it is."""
+        at = self.length
+        return next((c for c in self.checkpoints if c.position == at), None)
+
+    @property
+    def trail(self) -> tuple[Stretch, ...]:
+        """What its windows held, as far as that is still kept."""
+        return () if self.newest is None or self.newest.dropped else self.newest.stretches
 
     def hold(self, caches: Caches) -> None:
         """Keep the KV in these caches."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlxnb import mlxlm
-from mlxnb.cache.index import Block, Slot
+from mlxnb.cache.index import Block, Match, Slot
 from mlxnb.cache.live import Live
 from mlxnb.cache.paged import paged_caches
 from mlxnb.cache.paged_pool import PagedPool
 from mlxnb.cache.paged_sequence import PagedSequence
-from mlxnb.cache.pool import BLOCK, SLAB
+from mlxnb.cache.pool import BLOCK, SLAB, Run
 from mlxnb.cache.space import Space, TakeSlots, pieces_of
 from mlxnb.records.tokens import WIDTH
 
@@ -125,14 +125,19 @@ class PagedSpace(Space):
         """Caches that hold nothing."""
         return list(paged_caches(PagedSequence(self.pages)))
 
-    def load(self, slots: list[Slot], length: int, capacity: int) -> mlxlm.Caches:
-        """Caches that read the first ``length`` tokens in ``slots``."""
-        return list(paged_caches(PagedSequence(self.pages, slots, length)))
+    def load(self, match: Match, capacity: int) -> mlxlm.Caches:
+        """Caches that read the tokens of a match."""
+        return list(paged_caches(PagedSequence(self.pages, match.slots(), match.length)))
 
     def duplicate(self, live: Live, length: int, capacity: int) -> mlxlm.Caches:
         """Caches that read the first ``length`` tokens of a live cache."""
         assert live.pages is not None, "a live cache of this space has a table"
         return list(paged_caches(live.pages.fork(length)))
+
+    def read(self, live: Live, start: int, end: int) -> Run:
+        """Keys and values ``(heads, end - start, dim)``, from a block's beginning on."""
+        assert start % BLOCK == 0, "blocks are read from their beginning"
+        return self.read_blocks(table_of(live)[start // BLOCK : -(-end // BLOCK)], end - start)
 
     # --- giving up ----------------------------------------------------------------------------
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mlxnb.cache.index import Block, Match, PrefixIndex
 from mlxnb.cache.live import Live
 from mlxnb.records.tokens import WIDTH
+
+if TYPE_CHECKING:
+    from mlxnb.cache.shelf import Fetch
 
 
 @dataclass(slots=True, eq=False)
@@ -15,7 +19,9 @@ class Plan:
     """What ``prompt`` will reuse: ``matched`` tokens, a lower bound that may only grow.
 
     They lie in ``live`` if that is given, else in the blocks of ``match``. ``takeover``: the
-    live cache is continued in place. ``own``: it is the asking session's.
+    live cache is continued in place. ``own``: it is the asking session's. ``anchored``: reuse
+    ends at checkpoints alone; ``marks`` are where new ones are to be taken. ``fetch`` is being read
+    from disk for it; ``fetched`` tokens came from there.
     """
 
     root: Block
@@ -27,6 +33,10 @@ class Plan:
     takeover: bool = False
     own: bool = False
     pinned: bool = False
+    anchored: bool = False
+    marks: tuple[int, ...] = ()
+    fetch: Fetch | None = None
+    fetched: int = 0
 
     @property
     def length(self) -> int:
@@ -63,7 +73,7 @@ class Plan:
 
     def lose(self, index: PrefixIndex) -> None:
         """The live cache is gone: rely on what blocks there are of it."""
-        match = index.match(self.root, self.prompt, self.matched)
+        match = index.match(self.root, self.prompt, self.matched, self.anchored)
         self.matched = match.length
         self._rest_on(match)
 
@@ -76,6 +86,8 @@ class Plan:
         self.match.block.refs += by
         if self.match.tail is not None:
             self.match.tail.refs += by
+        if self.match.checkpoint is not None:
+            self.match.checkpoint.refs += by
 
 
 def cold_plan(root: Block, prompt: bytes, owner: str | None) -> Plan:
@@ -90,21 +102,23 @@ def make_plan(
     prompt: bytes,
     owner: str | None,
     running: bool = False,
+    anchored: bool = False,
 ) -> Plan:
     """The plan that reuses most; of equals the one without a copy, and of those one's own.
 
     A live cache is continued in place where that gives up no more than it keeps. ``running=True``
     counts what running sequences have computed too. At least one token is left to compute.
+    ``anchored``: reuse ends at checkpoints alone, and nothing is rewound.
     """
     limit = max(0, len(prompt) // WIDTH - 1)
-    plan = Plan(root, prompt, owner, index.match(root, prompt, limit))
+    plan = Plan(root, prompt, owner, index.match(root, prompt, limit, anchored), anchored=anchored)
     plan.matched = plan.match.length
     for live in lives:
         if live.root is not root or not (live.idle or running):
             continue
-        shared = min(limit, live.shares(prompt))
+        shared = live.offers(prompt, limit)
         free = live.idle and live.claim is None and live.owner in (None, owner)
-        takeover = free and 2 * shared >= live.length
+        takeover = free and live.continues(shared)
         own = owner is not None and live.owner == owner
         if shared and (shared, takeover, own) > (plan.matched, plan.takeover, plan.own):
             plan.live, plan.matched, plan.takeover, plan.own = live, shared, takeover, own

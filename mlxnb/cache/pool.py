@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from mlxnb.mlxlm import LayerShape
+from mlxnb.mlxlm import LayerShape, Run
+
+__all__ = ["BLOCK", "SLAB", "BlockPool", "Run"]
 
 BLOCK = 16
 """Tokens in a block."""
 SLAB = 16
 """Blocks in a slab."""
-
-Run = list[tuple[mx.array, mx.array]]
 
 
 @dataclass(slots=True)
@@ -72,6 +72,11 @@ class BlockPool:
     def slabs(self) -> int:
         """Number of slabs."""
         return len(self._slabs)
+
+    @property
+    def groups(self) -> list[tuple[LayerShape, list[int]]]:
+        """Each shape, and the numbers of the layers that have it."""
+        return list(self._groups.items())
 
     def grow(self) -> None:
         """Allocate one more slab."""
@@ -127,14 +132,15 @@ class BlockPool:
     def write(self, slots: Sequence[tuple[int, int]], run: Run) -> None:
         """Store a run of tokens in slots, ``BLOCK`` tokens each; the last may be shorter.
 
-        Each write is evaluated at once: a pending read of a slab would make MLX copy the slab.
+        Each write is evaluated at once: a pending read of a slab would make MLX copy the slab. No
+        write is of a whole slab: MLX would take what is written in its place, memory and all.
         """
         for group, (shape, members) in enumerate(self._groups.items()):
             keys = _stack([run[n][0] for n in members], len(slots))
             values = _stack([run[n][1] for n in members], len(slots))
             assert keys.dtype == shape.dtype, "a block keeps the dtype of its model's KV"
             mx.eval(keys, values)
-            for first, last, slab, row in _runs(slots):
+            for first, last, slab, row in _runs(slots, SLAB // 2):
                 part = self._slabs[slab]
                 rows = slice(row, row + last - first)
                 part.keys[group][:, :, rows] = keys[:, :, first:last]
@@ -171,13 +177,14 @@ class BlockPool:
                 mx.eval(b[group])
 
 
-def _runs(slots: Sequence[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+def _runs(slots: Sequence[tuple[int, int]], longest: int = SLAB) -> list[tuple[int, int, int, int]]:
     """Stretches of consecutive slots as (first index, last index, slab, first row)."""
     runs: list[tuple[int, int, int, int]] = []
     for index, (slab, row) in enumerate(slots):
         if runs:
             first, _, last_slab, first_row = runs[-1]
-            if slab == last_slab and row == first_row + index - first:
+            follows = slab == last_slab and row == first_row + index - first
+            if follows and index - first < longest:
                 runs[-1] = (first, index + 1, slab, first_row)
                 continue
         runs.append((index, index + 1, slab, row))

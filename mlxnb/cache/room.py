@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from mlxnb import mlxlm
+from mlxnb.cache.checkpoint import Checkpoint
 from mlxnb.cache.index import Block, PrefixIndex, Slot
 from mlxnb.cache.live import Live, whole_steps
 from mlxnb.cache.paged_space import PagedSpace
-from mlxnb.cache.pool import BLOCK, SLAB
+from mlxnb.cache.pool import BLOCK, SLAB, Run
+from mlxnb.cache.snapshots import Snapshots
 from mlxnb.cache.space import Space
 
 log = logging.getLogger(__name__)
 
 
+SNAPSHOTS = 3
+"""Checkpoints may take one part in so many of the budget."""
+
+
 class NoRoom(Exception):
     """The budget has no room for now: what is there is in use or pinned."""
+
+
+class Tight(NoRoom):
+    """The budget would have room, and the system has no memory to spare for it now.
+
+    ``missing``: bytes by which KV would pass its limit; None: it is not KV that does not fit.
+    """
+
+    def __init__(self, message: str, missing: int | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
 
 
 class Room:
@@ -30,18 +48,41 @@ class Room:
     ----------
     budget
         Bytes that all of it may hold.
+
+    Attributes
+    ----------
+    pressed
+        Bytes that it may hold while the system is short of memory; None: it is not.
     """
 
     def __init__(self, budget: int, index: PrefixIndex, spaces: dict[str, Space]) -> None:
         self.lock = threading.RLock()
         self.budget = budget
+        self.pressed: int | None = None
+        self.snapshots = Snapshots(index.clock)
         self._index = index
         self._spaces = spaces
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by pools and live caches."""
-        return sum(space.nbytes for space in self._spaces.values())
+        """Bytes held by pools, live caches and checkpoints."""
+        return sum(space.nbytes for space in self._spaces.values()) + self.snapshots.nbytes
+
+    @property
+    def limit(self) -> int:
+        """Bytes that it may hold now."""
+        return self.budget if self.pressed is None else min(self.budget, self.pressed)
+
+    @property
+    def in_use(self) -> int:
+        """Bytes of what runs, is promised or is pinned."""
+        with self.lock:
+            return self.nbytes - self._evictable()
+
+    def press(self, target: int) -> None:
+        """Hold no more than ``target`` bytes from now on, but all that is in use."""
+        with self.lock:
+            self.pressed = None if target >= self.budget else max(target, self.in_use)
 
     def make(self, need: int) -> None:
         """Evict until ``need`` more bytes fit.
@@ -52,25 +93,46 @@ class Room:
             They would not, whatever is evicted; then nothing is.
         """
         with self.lock:
-            if self.nbytes + need <= self.budget:
+            if self.nbytes + need <= self.limit:
                 return
-            kept = self.nbytes - sum(space.evictable() for space in self._spaces.values())
-            if kept + need > self.budget:
-                raise NoRoom(
-                    f"{need:,} bytes more do not fit: {kept:,} of {self.budget:,} are in use or "
-                    "pinned"
-                )
-            while self.nbytes + need > self.budget:
+            kept = self.in_use
+            if kept + need > self.limit:
+                told = f"{need:,} bytes more do not fit: {kept:,} are in use or pinned"
+                raise self._full(told, kept + need)
+            while self.nbytes + need > self.limit:
                 if not (self._compact() or self._evict_one()):
-                    raise NoRoom(f"{need:,} bytes more do not fit the budget of {self.budget:,}")
+                    raise self._full(f"{need:,} bytes more do not fit", self.nbytes + need)
+
+    def _full(self, told: str, wanted: int) -> NoRoom:
+        """What to raise where ``wanted`` bytes would be held: the budget or the system is short."""
+        limit = self.limit
+        if limit < wanted <= self.budget:
+            return Tight(f"{told}, of {limit:,} that the system has for KV now", wanted - limit)
+        return NoRoom(f"{told}, of a budget of {self.budget:,}")
+
+    def _evictable(self) -> int:
+        spaces = sum(space.evictable() for space in self._spaces.values())
+        return spaces + self.snapshots.evictable()
 
     def shrink(self) -> None:
-        """Hold the budget, as far as what is in use allows it."""
+        """Hold the limit, as far as what is in use allows it; checkpoints hold their part."""
         with self.lock:
-            while self.nbytes > self.budget:
+            self._room_in_part(0)
+            while self.nbytes > self.limit:
                 if not (self._compact() or self._evict_one()):
                     log.warning("the prefix cache is over its budget: all that is left is in use")
                     return
+
+    def spare(self, nbytes: int) -> bool:
+        """Give up so many bytes that nobody uses; False: there are not as many, and all stays."""
+        with self.lock:
+            if nbytes > self._evictable():
+                return False
+            target = self.nbytes - nbytes
+            while self.nbytes > target:
+                if not (self._compact() or self._evict_one()):
+                    return False
+            return True
 
     # --- what sequences ask for ---------------------------------------------------------------
 
@@ -84,7 +146,7 @@ class Room:
         if isinstance(space, PagedSpace):
             self._reserve_slots(space, live, tokens, kept)
             return
-        if tokens <= live.capacity or not live.token_bytes:
+        if tokens <= live.capacity or not live.bytes_for(tokens):
             return
         wanted = live.bytes_for(tokens)
         with self.lock:
@@ -117,16 +179,17 @@ class Room:
         others = [s for s in self._spaces.values() if s is not space]
         slabs = -(-(len(space.kept()) + count) // SLAB)
         least = sum(s.nbytes - s.evictable() for s in others) + slabs * space.pool.slab_bytes
-        if least > max(self.budget, sum(s.nbytes for s in others) + space.nbytes):
-            raise NoRoom(
-                f"{count} blocks more do not fit: {len(space.kept())} of this model are in use "
-                f"or pinned, with a budget of {self.budget:,} bytes"
-            )
+        least += self.snapshots.nbytes - self.snapshots.evictable()
+        if least > max(self.limit, sum(s.nbytes for s in others) + space.nbytes):
+            kept = len(space.kept())
+            told = f"{count} blocks more do not fit: {kept} of this model are in use or pinned"
+            raise self._full(told, least)
         while space.pool.free < count:
-            if self.nbytes + space.pool.slab_bytes <= self.budget:
+            if self.nbytes + space.pool.slab_bytes <= self.limit:
                 space.pool.grow()
             elif not (any(s.compact() for s in others) or self._evict_one()):
-                raise NoRoom(f"{count} blocks more do not fit the budget of {self.budget:,}")
+                wanted = self.nbytes + space.pool.slab_bytes
+                raise self._full(f"{count} blocks more do not fit", wanted)
             space.pages.reap()
 
     def count(self, live: Live, nbytes: int) -> None:
@@ -144,19 +207,91 @@ class Room:
             space = self._spaces[live.key]
             if live.caches is None and not space.paged:
                 self.make(live.length * live.token_bytes)
+            if space.anchored and live.caches is not None and length == live.length:
+                self.checkpoint(live)
             return space.carve(live, length, lambda n: self._take_slots(space, n))
 
     def _take_slots(self, space: Space, count: int) -> list[Slot]:
-        """Up to ``count`` slots: free ones, a new slab's, evicted ones."""
+        """Up to ``count`` slots: free ones that nobody was promised, a new slab's, evicted ones."""
+        promised = space.promised() if isinstance(space, PagedSpace) else 0
         slots: list[Slot] = []
         while len(slots) < count:
-            if space.pool.free:
+            if space.pool.free > promised:
                 slots.append(space.pool.take())
-            elif self.nbytes + space.pool.slab_bytes <= self.budget:
+            elif self.nbytes + space.pool.slab_bytes <= self.limit:
                 space.pool.grow()
             elif not (self._compact() or self._evict_one()):
                 break
         return slots
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def checkpoint(self, live: Live) -> bool:
+        """Take a checkpoint of a sequence where it is; False: there is no room for one."""
+        with self.lock:
+            if live.length == 0 or live.checkpoint() is not None:
+                return True
+            live.guards += 1
+            try:
+                return self._take_checkpoint(live)
+            finally:
+                live.guards -= 1
+
+    def _take_checkpoint(self, live: Live) -> bool:
+        space = self._spaces[live.key]
+        assert space.layout is not None, "a sequence of a model that can be reused"
+        if not self._room_for(space.layout.state_bytes):
+            return False
+        taken = space.checkpoint(live)
+        if not self._room_for_all_of(taken):
+            return False
+        taken.live, live.newest = live, taken
+        live.checkpoints.append(taken)
+        self.snapshots.add(taken, time.time())
+        return True
+
+    def _room_for(self, need: int) -> bool:
+        """Give up older checkpoints until ``need`` more bytes of them fit."""
+        if not self._room_in_part(need):
+            return False
+        try:
+            self.make(need)
+        except NoRoom:
+            return False
+        return True
+
+    def _room_for_all_of(self, taken: Checkpoint) -> bool:
+        """The same for a checkpoint: of what it shares with one that goes, it is left alone."""
+        while True:
+            growth = self.snapshots.growth(taken)
+            if not self._room_for(growth):
+                return False
+            if self.snapshots.growth(taken) == growth:
+                return True
+
+    def _room_in_part(self, need: int) -> bool:
+        """The same, as far as their part of the budget is concerned."""
+        while self.snapshots.nbytes + need > self.limit // SNAPSHOTS:
+            oldest = self.snapshots.oldest()
+            if oldest is None:
+                return False
+            self._spaces[oldest.space].forget(oldest)
+        return True
+
+    # --- from the disk ------------------------------------------------------------------------
+
+    def file(self, space: Space, parent: Block, pieces: list[bytes], run: Run) -> int:
+        """File KV that was read from disk after a block, as far as there is room; up to where."""
+        with self.lock:
+            return space.file(parent, pieces, run, lambda n: self._take_slots(space, n))
+
+    def adopt(self, space: Space, root: Block, tokens: bytes, checkpoint: Checkpoint) -> None:
+        """File a checkpoint that was read from disk, if there is room for it."""
+        with self.lock:
+            if not self._room_for_all_of(checkpoint):
+                return
+            self.snapshots.add(checkpoint, time.time())
+            space.mark(root, tokens, checkpoint)
 
     # --- what goes ----------------------------------------------------------------------------
 
@@ -164,15 +299,24 @@ class Room:
         return any(space.compact() for space in self._spaces.values())
 
     def _evict_one(self) -> bool:
-        """Give up what was used least recently: a leaf block or a hot cache."""
+        """Give up what was used least recently: a leaf block, a hot cache or a checkpoint."""
         leaf = self._index.oldest_leaf(lambda block: self._space_of(block).frees(block))
-        oldest = (hot for space in self._spaces.values() for hot in space.hot()[:1])
-        hot = min(oldest, key=_age, default=None)
-        if hot is not None and (leaf is None or hot.stamp < leaf.stamp):
-            self._evict_hot(hot)
-        elif leaf is not None:
-            self._space_of(leaf).remove(leaf)
-        return leaf is not None or hot is not None
+        hots = (hot for space in self._spaces.values() for hot in space.hot()[:1])
+        found: list[Block | Live | Checkpoint] = [leaf] if leaf is not None else []
+        found += hots
+        oldest = self.snapshots.oldest()
+        found += [oldest] if oldest is not None else []
+        if found:
+            self._evict(min(found, key=lambda item: item.stamp))
+        return bool(found)
+
+    def _evict(self, item: Block | Live | Checkpoint) -> None:
+        if isinstance(item, Live):
+            self._evict_hot(item)
+        elif isinstance(item, Checkpoint):
+            self._spaces[item.space].forget(item)
+        else:
+            self._space_of(item).remove(item)
 
     def _space_of(self, block: Block) -> Space:
         assert block.slot is not None, "the root is no leaf"
@@ -185,7 +329,3 @@ class Room:
         pool = space.pool
         space.carve(hot, hot.length, lambda n: [pool.take() for _ in range(min(n, pool.free))])
         space.drop(hot)
-
-
-def _age(live: Live) -> int:
-    return live.stamp

@@ -9,9 +9,13 @@ from typing import Any
 import mlx.core as mx
 
 from mlxnb import mlxlm
-from mlxnb.cache.index import Block, PrefixIndex, Slot
+from mlxnb.cache.checkpoint import Checkpoint, take
+from mlxnb.cache.index import Block, Match, PrefixIndex, Slot
+from mlxnb.cache.layout import Layout
 from mlxnb.cache.live import Live
+from mlxnb.cache.plan import Plan
 from mlxnb.cache.pool import BLOCK, SLAB, BlockPool, Run
+from mlxnb.cache.snapshots import Snapshots
 from mlxnb.records.tokens import WIDTH
 
 TakeSlots = Callable[[int], list[Slot]]
@@ -22,13 +26,17 @@ TakeSlots = Callable[[int], list[Slot]]
 class Space:
     """Blocks and live caches of one model; ``blocks`` says which block lies in which slot.
 
-    A model whose layers cannot be rewound has a pool without layers: it files nothing. ``users``
-    are the loaded models whose KV this is, by name.
+    ``layout`` is None where nothing of the model's caches can be reused: it files nothing then.
+    ``users`` are the loaded models whose KV this is, by name; ``rate`` says how many tokens a
+    second they were measured to compute.
     """
 
     key: str
     index: PrefixIndex
     pool: BlockPool
+    snapshots: Snapshots
+    layout: Layout | None
+    rate: Callable[[], float | None] = lambda: None
     users: dict[str, Any] = field(default_factory=dict)
     lives: list[Live] = field(default_factory=list)
     blocks: dict[Slot, Block] = field(default_factory=dict)
@@ -45,9 +53,19 @@ class Space:
         return next(iter(self.users.values()))
 
     @property
-    def rewindable(self) -> bool:
+    def reusable(self) -> bool:
         """Whether prefixes of this model's KV can be reused."""
-        return bool(self.pool.layers)
+        return self.layout is not None
+
+    @property
+    def anchored(self) -> bool:
+        """Whether reuse begins at checkpoints alone."""
+        return self.layout is not None and self.layout.anchored
+
+    @property
+    def reach(self) -> int:
+        """How many of the last tokens windows need."""
+        return self.layout.reach if self.layout is not None else 0
 
     @property
     def paged(self) -> bool:
@@ -57,6 +75,7 @@ class Space:
     def hot(self) -> list[Live]:
         """Hot caches that nothing keeps, the least recently used first."""
         free = [h for h in self.lives if h.idle and not (h.pins or h.pinned)]
+        free = [h for h in free if not any(c.pinned for c in h.checkpoints)]
         return sorted(free, key=lambda h: h.stamp)
 
     def evictable(self) -> int:
@@ -69,8 +88,8 @@ class Space:
         return slabs * self.pool.slab_bytes + sum(hot.reserved for hot in self.hot())
 
     def frees(self, block: Block) -> bool:
-        """Whether taking a block out of the index frees its slot."""
-        return True
+        """Whether a block may be taken out of the index, and that frees memory."""
+        return bool(self.pool.slab_bytes) and not any(c.used for c in needing(block))
 
     def bytes_of(self, live: Live) -> int:
         """Bytes that go when a live cache is dropped."""
@@ -85,29 +104,67 @@ class Space:
         """
         tokens = bytes(live.tokens[: length * WIDTH])
         match = self.index.match(live.root, tokens, length)
-        if match.length == length or not self.rewindable:
-            return match.length
-        start = match.block.end
-        pieces = pieces_of(tokens[start * WIDTH :])
-        match.block.refs += 1
+        if match.length < length and self.reusable:
+            end = self._carve(live, match.block, tokens, take)
+        else:
+            end = match.length
+        self._mark(live, tokens, end)
+        self.tidy(live.root, tokens[: end * WIDTH])
+        return end
+
+    def _carve(self, live: Live, after: Block, tokens: bytes, take: TakeSlots) -> int:
+        """File what comes after a block; returns up to where."""
+        pieces = pieces_of(tokens[after.end * WIDTH :])
+        after.refs += 1
         live.guards += 1
         try:
             slots = take(len(pieces))
             pieces = pieces[: len(slots)]
-            end = start + sum(map(len, pieces)) // WIDTH
+            end = after.end + sum(map(len, pieces)) // WIDTH
             if slots:
-                self._write(live, start, end, slots)
-                self._file(match.block, pieces, slots)
+                self._write(live, after.end, end, slots)
+                self._file(after, pieces, slots)
         finally:
-            match.block.refs -= 1
+            after.refs -= 1
             live.guards -= 1
         return end
+
+    def _mark(self, live: Live, tokens: bytes, end: int) -> None:
+        """File a live cache's checkpoints among the first ``end`` tokens."""
+        for checkpoint in [c for c in live.checkpoints if c.position <= end]:
+            self.mark(live.root, tokens, checkpoint)
+
+    def mark(self, root: Block, tokens: bytes, checkpoint: Checkpoint) -> None:
+        """File a checkpoint of a sequence whose KV is filed up to there."""
+        whole = checkpoint.position - checkpoint.position % BLOCK
+        node = self.index.match(root, tokens, whole).block
+        key = tokens[whole * WIDTH : checkpoint.position * WIDTH]
+        if node.end != whole or key in node.marks:
+            self.snapshots.drop(checkpoint)
+            return
+        if checkpoint.live is not None:
+            checkpoint.live.checkpoints.remove(checkpoint)
+        checkpoint.live, checkpoint.node, checkpoint.key = None, node, key
+        node.marks[key] = checkpoint
+
+    def file(self, after: Block, pieces: list[bytes], run: Run, take: TakeSlots) -> int:
+        """File KV ``(heads, tokens, dim)`` after a block; returns up to where."""
+        after.refs += 1
+        try:
+            slots = take(len(pieces))
+            pieces = pieces[: len(slots)]
+            tokens = len(pieces) * BLOCK
+            if slots:
+                self.pool.write(slots, [(k[:, :tokens], v[:, :tokens]) for k, v in run])
+                self._file(after, pieces, slots)
+        finally:
+            after.refs -= 1
+        return after.end + sum(map(len, pieces)) // WIDTH
 
     def _write(self, live: Live, start: int, end: int, slots: list[Slot]) -> None:
         try:
             caches = live.kv()
-            run = [mlxlm.read(caches, n, start, end) for n in range(len(self.pool.layers))]
-            self.pool.write(slots, run)
+            self.pool.write(slots, mlxlm.read(caches, start, end))
         except BaseException:
             for slot in slots:
                 self.pool.give_back(slot)
@@ -125,33 +182,76 @@ class Space:
         for key in [k for k in parent.order if len(k) < len(piece) and piece.startswith(k)]:
             short = parent.children[key]
             if not (short.refs or short.pinned):
-                self.remove(short)
+                self._take_out(short)
 
     # --- blocks → live cache ------------------------------------------------------------------
 
+    def open(self, plan: Plan, marks: tuple[int, ...]) -> Live:
+        """A live cache for what a plan is for, without arrays so far."""
+        live = Live(self.key, plan.root, plan.owner, plan.prompt, anchored=self.anchored)
+        live.token_bytes, live.marks = self.pool.token_bytes, marks
+        live.fixed_bytes = self.layout.fixed_bytes if self.layout is not None else 0
+        return live
+
     def fresh(self, capacity: int) -> mlxlm.Caches:
         """Caches that hold nothing and have room for ``capacity`` tokens."""
-        if not self.rewindable:
+        if not self.reusable:
             return mlxlm.new_caches(self.model)
         run = [_empty(shape, capacity) for shape in self.pool.layers]
         mx.eval(run)
         return mlxlm.from_arrays(self.model, run, 0)
 
-    def load(self, slots: list[Slot], length: int, capacity: int) -> mlxlm.Caches:
-        """Caches with a copy of the first ``length`` tokens in ``slots``."""
-        self.copied_bytes += length * self.pool.token_bytes
-        return mlxlm.from_arrays(self.model, self.pool.read(slots, length, capacity), length)
+    def load(self, match: Match, capacity: int) -> mlxlm.Caches:
+        """Caches with a copy of the tokens of a match."""
+        run = self.pool.read(match.slots(), match.length, capacity)
+        return self._caches(run, match.length, match.checkpoint)
 
     def duplicate(self, live: Live, length: int, capacity: int) -> mlxlm.Caches:
-        """Caches with a copy of the first ``length`` tokens of a live cache."""
-        self.copied_bytes += length * self.pool.token_bytes
+        """Caches with a copy of the first ``length`` tokens of a live cache.
+
+        Where it is anchored it is to hold just these, or have a checkpoint there.
+        """
         caches = live.kv()
-        run: Run = []
-        for number in range(len(self.pool.layers)):
-            keys, values = mlxlm.read(caches, number, 0, length)
-            run.append((_padded(keys, capacity), _padded(values, capacity)))
+        run: Run = [
+            (_padded(keys, capacity), _padded(values, capacity))
+            for keys, values in mlxlm.read(caches, 0, length)
+        ]
         mx.eval(run)
-        return mlxlm.from_arrays(self.model, run, length)
+        checkpoint = next((c for c in live.checkpoints if c.position == length), None)
+        if self.anchored and checkpoint is None:
+            checkpoint = self.checkpoint(live)
+        return self._caches(run, length, checkpoint)
+
+    def _caches(self, run: Run, length: int, checkpoint: Checkpoint | None) -> mlxlm.Caches:
+        caches = mlxlm.from_arrays(self.model, run, length)
+        self.copied_bytes += length * self.pool.token_bytes
+        if checkpoint is not None:
+            checkpoint.restore(caches)
+            self.copied_bytes += checkpoint.states.nbytes
+        return caches
+
+    def read(self, live: Live, start: int, end: int) -> Run:
+        """Keys and values ``(heads, end - start, dim)`` of a live cache that does not run."""
+        assert live.caches is not None
+        return mlxlm.read(live.caches, start, end)
+
+    def read_blocks(self, slots: list[Slot], count: int) -> Run:
+        """A copy of the first ``count`` tokens in some slots, ``(heads, count, dim)``."""
+        return [(keys[0], values[0]) for keys, values in self.pool.read(slots, count, count)]
+
+    def marks(self, root: Block, tokens: bytes) -> list[Checkpoint]:
+        """The checkpoints that are filed along a sequence."""
+        match = self.index.match(root, tokens, len(tokens) // WIDTH)
+        found = []
+        for node in (root, *match.block.chain()):
+            rest = tokens[node.end * WIDTH :]
+            found += [c for key, c in node.marks.items() if rest.startswith(key)]
+        return found
+
+    def checkpoint(self, live: Live) -> Checkpoint:
+        """A checkpoint of a live cache where it is; whoever wants to keep it counts it in."""
+        assert live.caches is not None, "a sequence of a batch is in its caches first"
+        return take(self.key, live.caches, live.length, live.trail, self.reach)
 
     # --- giving up ----------------------------------------------------------------------------
 
@@ -159,6 +259,8 @@ class Space:
         """Forget a live cache; harmless when done twice."""
         if live in self.lives:
             self.lives.remove(live)
+        for checkpoint in list(live.checkpoints):
+            self.snapshots.drop(checkpoint)
         for plan in list(live.plans):
             plan.lose(self.index)
         live.caches = live.copy = None
@@ -168,11 +270,40 @@ class Space:
         """A call of the model failed: only its own caches are unsound."""
 
     def remove(self, block: Block) -> None:
-        """Take a leaf out; its slot is free."""
+        """Take a leaf out; its slot is free, and checkpoints that need its KV are gone."""
+        for checkpoint in needing(block):
+            self.snapshots.drop(checkpoint)
+        self._take_out(block)
+
+    def _take_out(self, block: Block) -> None:
         assert block.slot is not None, "the root stays"
         self.index.remove(block)
         del self.blocks[block.slot]
         self.pool.give_back(block.slot)
+
+    def forget(self, checkpoint: Checkpoint) -> None:
+        """Drop a checkpoint, and blocks without KV that only led there."""
+        node = checkpoint.node
+        self.snapshots.drop(checkpoint)
+        if node is None or self.pool.slab_bytes:
+            return
+        for child in [node.children[k] for k in node.order if k.startswith(checkpoint.key)]:
+            self._prune(child)
+        self._prune(node)
+
+    def tidy(self, root: Block, tokens: bytes) -> None:
+        """Take out blocks without KV on the way of a sequence that lead to no checkpoint."""
+        if not self.pool.slab_bytes:
+            there = self.index.match(root, tokens, len(tokens) // WIDTH)
+            self._prune(there.tail or there.block)
+
+    def _prune(self, block: Block) -> None:
+        while block.parent is not None and not (block.children or block.marks or block.refs):
+            if block.dropped or block.pinned or needing(block):
+                return
+            parent = block.parent
+            self._take_out(block)
+            block = parent
 
     def compact(self) -> bool:
         """Give a slab's memory back, moving its blocks where there is room; False: none can go."""
@@ -187,6 +318,15 @@ class Space:
             block.slot, self.blocks[target] = target, block
         pool.drop(slab)
         return True
+
+
+def needing(leaf: Block) -> list[Checkpoint]:
+    """The checkpoints that are of no use without a leaf's KV."""
+    assert leaf.parent is not None, "the root is no leaf"
+    partial = [k for k in leaf.parent.marks if k and leaf.tokens.startswith(k)]
+    others = [key for key in leaf.parent.order if key != leaf.tokens]
+    alone = [k for k in partial if not any(other.startswith(k) for other in others)]
+    return [*leaf.marks.values(), *(leaf.parent.marks[key] for key in alone)]
 
 
 def pieces_of(tokens: bytes) -> list[bytes]:

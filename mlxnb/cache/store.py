@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from mlxnb import mlxlm
 from mlxnb.cache.begin import begin
+from mlxnb.cache.checkpoint import Checkpoint
+from mlxnb.cache.disk.tier import DiskTier
 from mlxnb.cache.index import Block, PrefixIndex
+from mlxnb.cache.layout import Layout
 from mlxnb.cache.live import Live
 from mlxnb.cache.paged_pool import PagedPool
 from mlxnb.cache.paged_space import PagedSpace
 from mlxnb.cache.plan import Plan, cold_plan, make_plan
 from mlxnb.cache.pool import BLOCK, BlockPool
 from mlxnb.cache.room import NoRoom, Room
+from mlxnb.cache.shelf import Shelf
+from mlxnb.cache.sound import condemn, is_sound
 from mlxnb.cache.space import Space
 from mlxnb.errors import ModelUnloaded, UnknownBlock
+from mlxnb.records.tokens import WIDTH
 
 __all__ = ["MAX_HOT", "NoRoom", "PrefixCache"]
 
@@ -37,11 +44,14 @@ class PrefixCache:
     ----------
     budget
         Bytes that pools and live caches may hold together.
+    disk
+        Where KV is kept beyond memory and this process; None: nowhere.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, disk: DiskTier | None = None) -> None:
         self.index = PrefixIndex(BLOCK)
         self.faults = 0
+        self.shelf = Shelf(disk) if disk is not None else None
         self._spaces: dict[str, Space] = {}
         self.room = Room(budget, self.index, self._spaces)
         self.lock = self.room.lock
@@ -53,17 +63,22 @@ class PrefixCache:
         key: str,
         name: str,
         model: Any,
-        layers: list[mlxlm.LayerShape],
+        layout: Layout | None,
         paged: bool = False,
+        rate: Callable[[], float | None] = lambda: None,
     ) -> None:
         """Make a space for a model, or share that of one with equal content.
 
-        No ``layers``: nothing of it can be reused. ``paged``: it attends to the pool in place.
+        No ``layout``: nothing of it can be reused. ``paged``: it attends to the pool in place.
+        ``rate`` tells how many tokens a second it was measured to compute.
         """
         with self.lock:
             if key not in self._spaces:
-                self._spaces[key] = _space(key, self.index, layers, paged)
+                self._spaces[key] = self._space(key, layout, paged)
+            self._spaces[key].rate = rate
             self._spaces[key].users[name] = model
+        if self.shelf is not None:
+            self.shelf.prepare(key)
 
     def forget(self, key: str, name: str) -> None:
         """Drop all KV of a model, unless one of another name has the same content."""
@@ -71,9 +86,19 @@ class PrefixCache:
             users = self._spaces[key].users
             del users[name]
             if not users:
-                for live in self._spaces.pop(key).lives:
+                space = self._spaces.pop(key)
+                if self.shelf is not None:
+                    self.shelf.leave(space)
+                for live in space.lives:
                     live.caches = live.copy = live.pages = None
+                for checkpoint in [c for c in self.room.snapshots if c.space == key]:
+                    self.room.snapshots.drop(checkpoint)
                 self.index.forget(key)
+
+    def _space(self, key: str, layout: Layout | None, paged: bool) -> Space:
+        planes = layout.planes if layout is not None else []
+        pool, kind = (PagedPool(planes), PagedSpace) if paged else (BlockPool(planes), Space)
+        return kind(key, self.index, pool, self.room.snapshots, layout)
 
     def space(self, key: str) -> Space:
         """A model's space."""
@@ -94,6 +119,10 @@ class PrefixCache:
         with self.lock:
             return self.room.nbytes
 
+    def checkpoint(self, live: Live) -> None:
+        """Take a checkpoint of a running sequence where it is, if there is room for one."""
+        self.room.checkpoint(live)
+
     @property
     def copied_bytes(self) -> int:
         """Bytes of KV copied between live caches and blocks so far."""
@@ -113,25 +142,37 @@ class PrefixCache:
     # --- before a request is queued -----------------------------------------------------------
 
     def plan(
-        self, key: str, salt: str, prompt: bytes, owner: str | None, promise: bool = True
+        self,
+        key: str,
+        salt: str,
+        prompt: bytes,
+        owner: str | None,
+        promise: bool = True,
+        marks: tuple[int, ...] = (),
     ) -> Plan:
         """Decide and pin what a request will reuse; ``release`` the plan in the end.
 
-        Without a ``promise`` it keeps nothing, and takes what is there when it starts. Raises
-        ``ModelUnloaded`` if it was.
+        Without a ``promise`` it keeps nothing, and takes what is there when it starts. ``marks``
+        are positions that later prompts may share: where layers cannot be rewound, checkpoints
+        are taken there. Raises ``ModelUnloaded`` if the model was.
         """
         with self.lock:
             space = self._spaces.get(key)
             if space is None:
                 raise ModelUnloaded("the model is not loaded any more")
-            if not space.rewindable:
+            if space.layout is None:
                 return self.cold_plan(prompt)
             root = self.index.root(key, salt)
-            if not promise:
-                return cold_plan(root, prompt, owner)
-            plan = make_plan(self.index, root, space.lives, prompt, owner)
-            plan.pin()
-            return plan
+            plan = cold_plan(root, prompt, owner)
+            if promise:
+                anchored = space.anchored
+                plan = make_plan(self.index, root, space.lives, prompt, owner, anchored=anchored)
+                plan.pin()
+            plan.anchored = space.anchored
+            plan.marks = space.layout.marks(marks, plan.matched, plan.length - 1)
+        if promise and self.shelf is not None:
+            plan.fetch = self.shelf.look(self.room, space, root, prompt, plan.matched)
+        return plan
 
     @staticmethod
     def cold_plan(prompt: bytes) -> Plan:
@@ -149,11 +190,20 @@ class PrefixCache:
             limit = plan.length - 1
             for live in self._spaces[key].lives:
                 if live.running and live.root is plan.root:
-                    there = min(limit, live.shares(plan.prompt))
-                    coming = max(there, min(limit, live.aims_at(plan.prompt)))
+                    there = live.offers(plan.prompt, limit)
+                    coming = max(there, live.will_offer(plan.prompt, limit))
                     if coming >= plan.matched + BLOCK and there < coming:
                         return live
             return None
+
+    @staticmethod
+    def fetching(plan: Plan, timeout: float) -> bool:
+        """Whether what is read from disk for a plan is still to come, after so many seconds."""
+        return plan.fetch is not None and not plan.fetch.wait(timeout)
+
+    def write_behind(self, running: bool) -> bool:
+        """Pack a piece of what has ended for the disk; False: there is nothing to do."""
+        return self.shelf is not None and self.shelf.work(self.room, self._spaces, running)
 
     # --- a sequence begins --------------------------------------------------------------------
 
@@ -167,6 +217,9 @@ class PrefixCache:
         """
         with self.lock:
             space = self._spaces[key]
+            if plan.fetch is not None and self.shelf is not None:
+                fetch, plan.fetch = plan.fetch, None
+                plan.fetched = self.shelf.file(self.room, space, plan.root, fetch)
             final = self._final(space, plan)
             try:
                 live = begin(self.room, space, final, plan)
@@ -174,6 +227,7 @@ class PrefixCache:
                 if plan.matched or not final.matched:
                     raise
                 final = cold_plan(plan.root, plan.prompt, plan.owner)
+                final.anchored = plan.anchored
                 live = begin(self.room, space, final, plan)
             plan.release()
             plan.live, plan.match, plan.matched = final.live, final.match, final.matched
@@ -183,8 +237,15 @@ class PrefixCache:
 
     def _final(self, space: Space, plan: Plan) -> Plan:
         """The plan made again, with what running sequences have computed by now."""
-        lives = space.lives
-        final = make_plan(self.index, plan.root, lives, plan.prompt, plan.owner, running=True)
+        final = make_plan(
+            self.index,
+            plan.root,
+            space.lives,
+            plan.prompt,
+            plan.owner,
+            running=True,
+            anchored=space.anchored,
+        )
         if plan.takeover and final.matched <= plan.matched:
             final.live, final.matched, final.takeover = plan.live, plan.matched, True
             final.own = plan.own
@@ -195,6 +256,9 @@ class PrefixCache:
         if plan.live is not None:
             self._touch(plan.live)
             return
+        if plan.match.checkpoint is not None:
+            plan.match.checkpoint.hits += 1
+            self.room.snapshots.touch(plan.match.checkpoint, time.time())
         tail = [plan.match.tail] if plan.match.tail is not None else []
         for block in plan.match.block.chain() + tail:
             block.hits += 1
@@ -213,15 +277,17 @@ class PrefixCache:
         with self.lock:
             assert live.caches is not None, "a finished sequence is out of its batch"
             space = self._spaces[live.key]
-            if live.length == 0 or not space.rewindable:
+            if live.length == 0 or not space.reusable:
                 space.drop(live)
                 return
-            if mlxlm.lengths(live.caches) != {live.length}:
+            if not mlxlm.lengths(live.caches) <= {live.length}:
                 self.faults += 1
                 log.error("a finished cache does not hold its tokens; it is not kept")
                 space.drop(live)
                 return
             self._cool(space, live)
+            if self.shelf is not None:
+                self.shelf.add(space, live)
             if carve:
                 self._demote(space, live)
             while len(hot := space.hot()) > MAX_HOT:
@@ -235,7 +301,7 @@ class PrefixCache:
             live.capacity = live.length
         else:
             live.capacity = mlxlm.capacity(live.caches)
-            live.reserved = live.capacity * live.token_bytes
+            live.reserved = mlxlm.nbytes(live.caches)
         self._touch(live)
 
     def _demote(self, space: Space, live: Live) -> None:
@@ -248,11 +314,50 @@ class PrefixCache:
             if live.key in self._spaces:
                 self._spaces[live.key].drop(live)
 
+    def is_sound(self, live: Live, start: int) -> bool:
+        """Whether all that a sequence holds after its first ``start`` tokens is numbers."""
+        with self.lock:
+            space = self._spaces.get(live.key)
+            return space is None or is_sound(space, live, start)
+
+    def condemn(self, live: Live) -> None:
+        """Drop a sequence whose logits were no numbers, and what it shares with others of that."""
+        with self.lock:
+            if live.key in self._spaces:
+                condemn(self._spaces[live.key], live)
+
     def failed(self, key: str) -> None:
         """A call of a model failed: see to it that nothing of it is left to be computed."""
         with self.lock:
             if key in self._spaces:
                 self._spaces[key].failed()
+
+    def forget_tokens(self, key: str, salt: str, tokens: bytes, kept: int) -> None:
+        """Drop the KV of a conversation after its first ``kept`` tokens, on disk too.
+
+        What others use or share stays.
+        """
+        if self.shelf is not None:
+            self.shelf.forget(key, salt, tokens, kept)
+        with self.lock:
+            if key in self._spaces:
+                self._forget(self._spaces[key], self.index.root(key, salt), tokens, kept)
+
+    def _forget(self, space: Space, root: Block, tokens: bytes, kept: int) -> None:
+        for live in space.hot():
+            if live.root is root and kept < live.shares(tokens) == live.length:
+                self.room.carve(live, kept)
+                space.drop(live)
+        match = self.index.match(root, tokens, len(tokens) // WIDTH)
+        chain = match.block.chain()
+        if match.tail is not None and match.part == match.tail.length:
+            chain.append(match.tail)
+        shared = [live.shares(tokens) for live in space.lives if live.root is root]
+        for block in reversed(chain):
+            stays = block.end <= max(kept, *shared, 0)
+            if stays or block.children or block.refs or block.pinned:
+                break
+            space.remove(block)
 
     def disown(self, owner: str) -> None:
         """A session is gone: anybody may continue its hot caches."""
@@ -264,7 +369,7 @@ class PrefixCache:
     # --- pinning ------------------------------------------------------------------------------
 
     def pin(self, name: str, pinned: bool = True) -> None:
-        """Keep a block (with all before it) or a hot cache, or let it go again.
+        """Keep a block (with all before it), a hot cache or a checkpoint, or let it go again.
 
         Raises
         ------
@@ -272,17 +377,13 @@ class PrefixCache:
             No block, or more than one, has an id that begins so.
         """
         with self.lock:
-            found: list[Live | Block] = [h for h in self.lives() if h.id == name]
-            found += [b for b in self.index if name and b.id.startswith(name)]
+            found: list[Live | Block | Checkpoint] = [h for h in self.lives() if h.id == name]
+            found += [c for c in self.room.snapshots if c.id == name]
+            if not found:
+                found += [b for b in self.index if name and b.id.startswith(name)]
             if len(found) != 1:
                 raise UnknownBlock(
                     f"{len(found) or 'no'} blocks have an id that begins with {name!r}; "
                     "ids are in the prefix cache's frame"
                 )
             found[0].pinned = pinned
-
-
-def _space(key: str, index: PrefixIndex, layers: list[mlxlm.LayerShape], paged: bool) -> Space:
-    if paged:
-        return PagedSpace(key, index, PagedPool(layers))
-    return Space(key, index, BlockPool(layers))

@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable
 
 from mlxnb.cache.plan import Plan
-from mlxnb.cache.room import NoRoom
+from mlxnb.cache.room import NoRoom, Tight
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine.ending import Ending
+from mlxnb.engine.pressure import Ease, never, refusal
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.sampling import Sampler, make_processors
 from mlxnb.engine.waiting import Waiting
-from mlxnb.errors import BudgetExceeded
 from mlxnb.records.tokens import pack
 
+READ_S = 0.01
+"""Seconds that a request with nothing beside it waits for the disk at a time."""
 MAX_ROWS = 8
 """Requests of one model that run at a time."""
 
@@ -31,6 +33,8 @@ class Admission:
     ----------
     elsewhere
         Whether another model runs something, whose end may make room.
+    ease
+        See `mlxnb.engine.pressure.Pressure.ease`.
     """
 
     def __init__(
@@ -40,13 +44,14 @@ class Admission:
         waiting: Waiting,
         ending: Ending,
         elsewhere: Callable[[], bool],
+        ease: Ease = never,
     ) -> None:
         self.rows = MAX_ROWS if runtime.batchable else 1
         self._runtime = runtime
         self._store = store
         self._waiting = waiting
         self._ending = ending
-        self._elsewhere = elsewhere
+        self._elsewhere, self._ease = elsewhere, ease
         self._stalled = False
         self._crowded: int | None = None
 
@@ -59,13 +64,14 @@ class Admission:
         for request in self._waiting:
             if running + len(started) >= self.rows:
                 break
-            if self._is_awaiting(request):
+            if self._is_awaiting(request, alone=not (running or started or self._elsewhere())):
                 continue
+            alone = not (running or started or self._elsewhere())
             try:
-                self._start(request)
+                self._start_alone(request) if alone else self._start(request)
                 started.append(request)
             except NoRoom as error:
-                if not (running or started or self._elsewhere()):
+                if alone:
                     self._stall(request, error)
                 break
             except Exception as error:
@@ -73,9 +79,13 @@ class Admission:
         self._stalled = self._stalled and not (running or started)
         return started
 
-    def _is_awaiting(self, request: Request) -> bool:
-        assert request.plan is not None, "a request is planned before it is queued"
-        return self._store.awaited(self._runtime.key, request.plan) is not None
+    def _is_awaiting(self, request: Request, alone: bool) -> bool:
+        """Whether another computes its prefix, or it is read from disk; waits for that if alone."""
+        plan = request.plan
+        assert plan is not None, "a request is planned before it is queued"
+        if self._store.fetching(plan, READ_S if alone else 0.0):
+            return True
+        return self._store.awaited(self._runtime.key, plan) is not None
 
     def _start(self, request: Request) -> None:
         assert request.plan is not None, "a request is planned before it is queued"
@@ -83,10 +93,21 @@ class Admission:
         if request.cached is None:
             request.clock.admitted = time.perf_counter()
             request.cached = request.reached = request.plan.matched
-            request.record.joined_tokens = max(0, request.cached - request.planned)
+            more = max(0, request.cached - request.planned)
+            request.record.disk_tokens = min(more, request.plan.fetched)
+            request.record.joined_tokens = more - request.record.disk_tokens
         self._arm(request)
         self._waiting.take(request)
         request.progress()
+
+    def _start_alone(self, request: Request) -> None:
+        """Start a request for which nobody's end makes room: it takes what the system has now."""
+        while True:
+            try:
+                return self._start(request)
+            except Tight as error:
+                if not self._ease(error, request.cached is not None):
+                    raise
 
     def _arm(self, request: Request) -> None:
         """A fresh sampler and processors, at the position that the request has reached."""
@@ -101,7 +122,7 @@ class Admission:
     def _stall(self, request: Request, error: NoRoom) -> None:
         if self._stalled:  # by now all models' requests have given up what they kept
             advice = "raise engine().budget, or shorten the prompt"
-            self._refuse(request, BudgetExceeded(f"{error}; {advice}"))
+            self._refuse(request, refusal("", advice, error))
             return
         self._stalled = True
         for waiting in self._waiting:
@@ -117,7 +138,9 @@ class Admission:
             self._store.release(request.plan)
         tokens, key = pack(request.tokens), self._runtime.key
         if request.reuse:
-            request.plan = self._store.plan(key, request.salt, tokens, request.owner, promise)
+            request.plan = self._store.plan(
+                key, request.salt, tokens, request.owner, promise, request.marks
+            )
         else:
             request.plan = self._store.cold_plan(tokens)
 

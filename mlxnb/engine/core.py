@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from mlxnb.cache.disk.tier import DiskTier
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine.ending import OnEnd
 from mlxnb.engine.lane import Lane
@@ -22,7 +23,10 @@ from mlxnb.engine.runtime import Runtime
 from mlxnb.errors import EngineClosed, EngineDied, NothingLoaded
 from mlxnb.models.fingerprint import fingerprint
 from mlxnb.models.load import LoadedModel
+from mlxnb.models.memory import System
 from mlxnb.models.source import ModelSource
+from mlxnb.records.memory_row import MemoryRow
+from mlxnb.records.tokens import WIDTH, pack
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,10 @@ class Core:
         Seconds after which a step counts as stuck.
     idle_after
         Seconds without work after which free buffers are given back.
+    system
+        Says how much memory there is; None: the system itself.
+    disk
+        Where KV is kept beyond memory and this process, closed with the engine; None: nowhere.
     """
 
     def __init__(
@@ -49,6 +57,8 @@ class Core:
         budget: int | None = None,
         stuck_after: float = 300.0,
         idle_after: float = 30.0,
+        system: System | None = None,
+        disk: DiskTier | None = None,
     ) -> None:
         self.restarts = 0
         self.closed = False
@@ -56,13 +66,16 @@ class Core:
         self._on_end = on_end
         self._budget = budget
         self._stuck_after, self._idle_after = stuck_after, idle_after
+        self._system = system or System()
+        self.disk = disk
         self._lock = threading.Lock()
         self._loading = threading.RLock()
         self._sources: dict[str, ModelSource] = {}
         self._life = self._begin()
 
     def _begin(self) -> Life:
-        return Life(self._on_end, self._budget, self._stuck_after, self._idle_after)
+        times = self._stuck_after, self._idle_after
+        return Life(self._on_end, self._budget, *times, self._system, self.disk)
 
     @property
     def owner(self) -> Owner:
@@ -193,17 +206,32 @@ class Core:
         ------
         QueueFull
             The model's admission limit is reached; the plan is released.
+        ShortOfMemory
+            The system has no memory for it now, whatever else ended.
         ModelUnloaded, EngineDied, EngineClosed
             What it was planned on is gone.
         """
         lane, plan = request.lane, request.plan
         assert lane is not None and plan is not None, "a request is planned before it is queued"
         try:
+            self._life.check(lane, len(plan.prompt) // WIDTH)
             lane.waiting.put(request, limited, accepted)
         except BaseException:
             lane.admission.release(plan)
             raise
         self.owner.wake()
+
+    def forget(self, key: str, salt: str, tokens: list[int], kept: int = 0) -> None:
+        """Drop the KV of a conversation after its first ``kept`` tokens, on disk too.
+
+        Parameters
+        ----------
+        key
+            The content of the model, which need not be loaded.
+        """
+        life = self._checked()
+        packed = pack(tokens)
+        life.owner.call(lambda: life.store.forget_tokens(key, salt, packed, kept))
 
     # --- the thread ---------------------------------------------------------------------------
 
@@ -255,6 +283,8 @@ class Core:
         self.owner.stop()
         self._life.abandon(EngineClosed("the engine was closed while this request ran"))
         self._sources.clear()
+        if self.disk is not None:
+            self.disk.close()
 
     # --- memory -------------------------------------------------------------------------------
 
@@ -268,3 +298,17 @@ class Core:
         life = self._checked()
         self._budget = value
         life.owner.call(lambda: life.set_budget(value))
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that the system has beyond what is left to others."""
+        return max(0, self._life.pressure.spare_bytes)
+
+    def make_room(self, nbytes: int) -> int:
+        """Give up KV that nobody uses, if so many bytes can be had then; the spare bytes now."""
+        life = self._checked()
+        return max(0, life.owner.call(lambda: life.pressure.make_room(nbytes)))
+
+    def memory(self) -> MemoryRow:
+        """What the engine holds and may hold, and what the system has left."""
+        return self._life.memory()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from mlxnb.cache.live import Live
 from mlxnb.cache.store import PrefixCache
+from mlxnb.engine.logprobs import bad_kv
 from mlxnb.engine.request import Request
+from mlxnb.errors import BadLogits
 from mlxnb.records.turn import FinishReason
 
 log = logging.getLogger(__name__)
@@ -37,7 +40,7 @@ class Ending:
             return
         if request.plan is not None:
             self._store.release(request.plan)
-        self._file(request, reason)
+        reason = self._file(request, reason)
         try:
             reason = request.close_text(reason)
         except Exception as error:
@@ -55,18 +58,32 @@ class Ending:
             request.error, request.live = error, None
             self._tell(request, "error")
 
-    def _file(self, request: Request, reason: FinishReason) -> None:
+    def _file(self, request: Request, reason: FinishReason) -> FinishReason:
+        """Keep its KV or drop it; the reason, which is an error if a prompt's is no numbers."""
         live, request.live = request.live, None
         if live is None:
-            return
+            return reason
         try:
-            if request.reuse and reason != "error" and live.caches is not None:
+            if reason != "error" and not self._is_sound(request, live):
+                request.error = bad_kv(request.model) if reason == "stop" else None
+                reason = "error" if reason == "stop" else reason
+                self._store.condemn(live)
+            elif isinstance(request.error, BadLogits):
+                self._store.condemn(live)
+            elif request.reuse and reason != "error" and live.caches is not None:
                 self._store.retire(live, carve=request.prefill_only)
             else:
                 self._store.drop(live)
         except Exception:
             log.exception("the KV of a finished request could not be kept")
             self._store.drop(live)
+        return reason
+
+    def _is_sound(self, request: Request, live: Live) -> bool:
+        """Logits have shown it, or it is looked at: of a prompt that was cancelled or warmed."""
+        if request.generated or not request.reuse or live.caches is None:
+            return True
+        return self._store.is_sound(live, request.cached or 0)
 
     def _tell(self, request: Request, reason: FinishReason) -> None:
         request.record.decode_inputs = max(0, request.reached - len(request.prompt))

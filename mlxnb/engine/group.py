@@ -8,6 +8,7 @@ do, and nothing is copied.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import mlx.core as mx
@@ -15,11 +16,12 @@ import mlx.core as mx
 from mlxnb import mlxlm
 from mlxnb.cache.live import Live
 from mlxnb.cache.room import NoRoom, Room
-from mlxnb.engine.logprobs import normalized
+from mlxnb.engine.logprobs import bad_logits, normalized
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.sampling import likeliest
 from mlxnb.engine.solo import Solo
+from mlxnb.errors import BadLogits
 
 WASTE = 0.25
 """Part of a padded batch that may be padding, a cache's growth step not counted."""
@@ -99,13 +101,22 @@ class Group:
     def _enter_batch(self) -> None:
         """Put the row that is here into a batch, unless the token under way is its last."""
         assert self._solo is not None
-        first, token = self._solo.request, self._solo.settle()
+        first, settle = self._solo.request, self._solo.settle
         self._solo = None
-        if token is not None:
-            self._accept(first, token)
+        self._take(first, settle)
         if first.ending is None:
             self._batch = mlxlm.Batch(self._runtime.model, normalized)
             self._join(first)
+
+    def _take(self, request: Request, read: Callable[[], int | None]) -> None:
+        """Hand the next token to a request of a loop of its own; bad logits end it."""
+        try:
+            token = read()
+        except BadLogits as error:
+            request.fail(error)
+            return
+        if token is not None:
+            self._accept(request, token)
 
     @staticmethod
     def _accept(request: Request, token: int) -> None:
@@ -155,7 +166,7 @@ class Group:
         if self._batch is not None:
             self._step_batch(self._batch)
         elif self._solo is not None:
-            self._accept(self._solo.request, self._solo.step())
+            self._take(self._solo.request, self._solo.step)
         self._steps += 1
         if self._copied:  # what was there before is free, and of sizes that do not come again
             self._copied = False
@@ -174,12 +185,15 @@ class Group:
                 _live(self._uids[uid]).pages = pages
         for step in steps:
             request = self._uids[step.uid]
+            if not step.sound:
+                request.fail(_bad_logits(request))
+                continue
             self._accept(request, step.token)
             request.catch_up()
 
     def _reserve(self) -> None:
         """Room for the next tokens: of a batch, each row takes as much as the longest."""
-        if not self._runtime.rewindable:
+        if not self._runtime.sized:
             if self._steps % COUNT_EVERY == 0:
                 self._count()
             return
@@ -223,11 +237,14 @@ class Group:
         if not self._runtime.paged:
             with suppress(NoRoom):  # for the moment in which it is there twice, if it can be had
                 self._room.make(live.length * live.token_bytes)
+        sound = self._batch.is_sound(uid)
         caches, tokens, pending = self._batch.leave(uid)
         live.hold(caches)
         if len(tokens) > live.length:
             request.catch_up()
         self._count_copy(request, live.length)
+        if request.ending is None and not sound:
+            request.fail(_bad_logits(request))
         return pending
 
     def _leave_batch(self, batch: mlxlm.Batch) -> None:
@@ -244,7 +261,7 @@ class Group:
         """Give a row that goes on alone what is reserved for it."""
         live = _live(request)
         assert live.caches is not None
-        if self._runtime.rewindable and not self._runtime.paged:
+        if self._runtime.sized and not self._runtime.paged:
             mlxlm.widen(live.caches, live.capacity)
 
     def abandon(self) -> list[Request]:
@@ -252,6 +269,10 @@ class Group:
         rows, self.rows, self._uids = self.rows, [], {}
         self._solo = self._batch = None
         return rows
+
+
+def _bad_logits(request: Request) -> BadLogits:
+    return bad_logits(request.model, len(request.generated), bool(request.processors))
 
 
 def _live(request: Request) -> Live:

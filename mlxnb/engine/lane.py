@@ -8,20 +8,22 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import mlx.core as mx
 
 from mlxnb import mlxlm
-from mlxnb.cache.room import NoRoom
+from mlxnb.cache.room import NoRoom, Tight
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine.admission import Admission
 from mlxnb.engine.ending import Ending, OnEnd
 from mlxnb.engine.group import BatchFailed, Group
+from mlxnb.engine.headroom import Headroom
+from mlxnb.engine.pressure import Ease, never, refusal
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.solo import prefill
 from mlxnb.engine.waiting import Waiting
-from mlxnb.errors import BudgetExceeded
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,10 @@ class Lane:
         See `mlxnb.engine.ending.Ending`.
     elsewhere
         Whether another model runs something, whose end may make room.
+    ease
+        See `mlxnb.engine.pressure.Pressure.ease`.
+    headroom
+        Sizes the chunks of a prompt to what the device has left.
     """
 
     def __init__(
@@ -46,12 +52,15 @@ class Lane:
         store: PrefixCache,
         on_end: OnEnd,
         elsewhere: Callable[[], bool] = lambda: False,
+        ease: Ease = never,
+        headroom: Headroom | None = None,
     ) -> None:
         self.runtime = runtime
         self._unfinished: set[Request] = set()
         self.waiting = Waiting(runtime.info.name, self._unfinished)
         self._ending = Ending(store, on_end, self._unfinished)
-        self.admission = Admission(runtime, store, self.waiting, self._ending, elsewhere)
+        self.admission = Admission(runtime, store, self.waiting, self._ending, elsewhere, ease)
+        self._ease, self._headroom = ease, headroom
         self._store = store
         self._elsewhere = elsewhere
         self._prefilling: deque[Request] = deque()
@@ -102,10 +111,15 @@ class Lane:
         try:
             assert request.live is not None
             if self.runtime.paged:  # what others came to share of it may have cost it a block
-                self._store.room.reserve(request.live, len(request.tokens) + 2)
+                self._granted(self._store.room.reserve, request.live, len(request.tokens) + 2)
+            if self._headroom is not None:
+                self._headroom.size(self.runtime, request.live.length, self._store.room)
             left = prefill(self.runtime, request)
-            if not self.runtime.rewindable:
-                self._store.room.count(request.live, mlxlm.nbytes(request.live.caches or []))
+            if request.live.due:
+                self._store.checkpoint(request.live)
+            if not self.runtime.sized:
+                size = mlxlm.nbytes(request.live.caches or [])
+                self._granted(self._store.room.count, request.live, size)
         except NoRoom as error:
             self._prefilling.append(request)
             self._make_way(error)
@@ -150,7 +164,7 @@ class Lane:
         self._sweep(group)
         if group.rows:
             try:
-                group.step()
+                self._granted(group.step)
             except NoRoom as error:
                 self._make_way(error)
         self._sweep(group)
@@ -206,6 +220,15 @@ class Lane:
         if live is not None:
             self._store.drop(live)
 
+    def _granted(self, act: Callable[..., None], *given: Any) -> None:
+        """Do something for what runs: it may take of the reserve, where the system is short."""
+        while True:
+            try:
+                return act(*given)
+            except Tight as error:
+                if not self._ease(error, True):
+                    raise
+
     def _make_way(self, error: NoRoom) -> None:
         """Somebody's KV cannot grow: the newest request waits until another has ended."""
         newest = max(self._requests(), key=lambda request: request.number)
@@ -216,7 +239,7 @@ class Lane:
             self._prefilling.remove(newest)
         if not (self.running or self._elsewhere()):
             advice = "raise engine().budget, or ask for fewer tokens"
-            self._ending.fail(newest, BudgetExceeded(f"no room for its answer: {error}; {advice}"))
+            self._ending.fail(newest, refusal("no room for its answer: ", advice, error))
             return
         if newest.reuse and newest.live is not None:
             live, newest.live = newest.live, None

@@ -10,18 +10,30 @@ import gc
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from mlxnb import mlxlm
+from mlxnb import mlxlm, native
+from mlxnb.cache.disk.tier import DiskTier
+from mlxnb.cache.layout import Layout
+from mlxnb.cache.need import least_bytes
 from mlxnb.cache.store import PrefixCache
+from mlxnb.engine.activations import Activations
+from mlxnb.engine.budget import default_budget, limit_pool, reserve_bytes
 from mlxnb.engine.ending import OnEnd
+from mlxnb.engine.headroom import Headroom
 from mlxnb.engine.lane import Lane
 from mlxnb.engine.owner import Owner
+from mlxnb.engine.pressure import Pressure
 from mlxnb.engine.probe import examine
+from mlxnb.engine.quantized import quantize_kv
 from mlxnb.engine.runtime import Runtime
 from mlxnb.errors import MlxnbError, ModelBroken, ModelUnloaded
 from mlxnb.models.cachedir import cache_dir
+from mlxnb.models.info import Reuse
 from mlxnb.models.load import LoadedModel, build, vocabulary
+from mlxnb.models.memory import System, on_cpu, trim
 from mlxnb.models.source import ModelSource
+from mlxnb.records.memory_row import MemoryRow
 
 MIB = 2**20
 Progress = Callable[[int, int], None]
@@ -38,16 +50,30 @@ class Life:
         Bytes for KV; None: chosen from the machine's memory and what is loaded.
     stuck_after, idle_after
         See `mlxnb.engine.owner.Owner`.
+    system
+        Says how much memory there is.
+    disk
+        Where KV is kept beyond memory and this process; None: nowhere.
     """
 
     def __init__(
-        self, on_end: OnEnd, budget: int | None, stuck_after: float, idle_after: float
+        self,
+        on_end: OnEnd,
+        budget: int | None,
+        stuck_after: float,
+        idle_after: float,
+        system: System,
+        disk: DiskTier | None = None,
     ) -> None:
         self.lanes: dict[str, Lane] = {}
-        self.store = PrefixCache(budget or 256 * MIB)
+        self.store = PrefixCache(budget or 256 * MIB, disk)
         self._on_end = on_end
         self._budget = budget
-        self.owner = Owner(self.step, _clear_cache, idle_after, stuck_after)
+        self.pressure = Pressure(
+            lambda: self.store.room, system.available, reserve_bytes(system.memory())
+        )
+        self._headroom = Headroom(system.left)
+        self.owner = Owner(self.step, _give_back, idle_after, stuck_after, watch=self.pressure.look)
         try:
             self.owner.call(_prepare)
         except BaseException:
@@ -56,7 +82,11 @@ class Life:
 
     def step(self) -> bool:
         """One step of every lane; False: none had anything to do."""
-        return any([lane.step() for lane in list(self.lanes.values())])
+        lanes = list(self.lanes.values())
+        if any(lane.busy for lane in lanes):
+            self.pressure.look()
+        worked = any([lane.step() for lane in lanes])
+        return self.store.write_behind(worked) or worked
 
     def running(self) -> bool:
         """Whether any model runs a request."""
@@ -73,6 +103,7 @@ class Life:
             self.step()
 
         loaded = build(source, between)
+        quantize_kv(loaded.model, source)
         return self.install(source.name, loaded, note=cache_dir() / "probes")
 
     def install(self, name: str, loaded: LoadedModel, note: Path | None = None) -> Runtime:
@@ -83,11 +114,15 @@ class Life:
         note
             A folder that remembers what was found out about models; None: find it out anew.
         """
-        runtime, layers = _examined(name, loaded, note)
+        runtime, layout = _examined(name, loaded, note)
         if name in self.lanes:
             self.unload(name)
-        self.store.register(runtime.key, name, runtime.model, layers, runtime.paged)
-        self.lanes[name] = Lane(runtime, self.store, self._on_end, self.running)
+        self.store.register(
+            runtime.key, name, runtime.model, layout, runtime.paged, lambda: runtime.rate.mean
+        )
+        self.lanes[name] = Lane(
+            runtime, self.store, self._on_end, self.running, self.pressure.ease, self._headroom
+        )
         self.set_budget(self._budget)
         return runtime
 
@@ -99,15 +134,41 @@ class Life:
         del lane
         self.set_budget(self._budget)
         gc.collect()
-        _clear_cache()
+        _give_back()
 
     # --- memory and the end -------------------------------------------------------------------
 
     def set_budget(self, budget: int | None) -> None:
         """Bytes for KV; None: chosen from the machine's memory and what is loaded."""
         self._budget = budget
-        weights = sum(lane.runtime.info.bytes or 0 for lane in self.lanes.values())
-        self.store.budget = default_budget(weights) if budget is None else budget
+        self.store.budget = default_budget(self._weights()) if budget is None else budget
+
+    def memory(self) -> MemoryRow:
+        """What is held and may be held, and what the system has left; on any thread."""
+        import mlx.core as mx
+
+        room, pressure = self.store.room, self.pressure
+        with room.lock:
+            snapshots = room.snapshots.nbytes
+            return MemoryRow(
+                weights_bytes=self._weights(),
+                kv_bytes=room.nbytes - snapshots,
+                snapshots_bytes=snapshots,
+                pool_bytes=mx.get_cache_memory(),
+                limit_bytes=room.limit,
+                budget_bytes=room.budget,
+                available_bytes=pressure.available(),
+                reserve_bytes=pressure.reserve,
+            )
+
+    def _weights(self) -> int:
+        return sum(lane.runtime.info.bytes or 0 for lane in list(self.lanes.values()))
+
+    def check(self, lane: Lane, tokens: int) -> None:
+        """Refuse a prompt for which the system has no memory now; see `Pressure.check`."""
+        key = lane.runtime.key
+        if any(space.key == key for space in self.store.spaces()):
+            self.pressure.check(least_bytes(self.store.space(key), tokens))
 
     def abandon(self, error: Exception) -> None:
         """The thread is gone or given up: all requests end with ``error``."""
@@ -120,40 +181,24 @@ class Life:
         gc.collect()
 
 
-def default_budget(weights: int) -> int:
-    """Bytes for KV beside ``weights`` bytes of weights.
-
-    A quarter of the memory, or 0.85 of what the device recommends to use, less weights and 1 GiB,
-    if that is less; 256 MiB at the least.
-    """
-    import mlx.core as mx
-    import psutil
-
-    quarter = int(psutil.virtual_memory().total) // 4
-    working_set = mx.device_info().get("max_recommended_working_set_size")
-    if not working_set:
-        return max(256 * MIB, quarter)
-    room = int(0.85 * int(working_set)) - weights - 1024 * MIB
-    return max(256 * MIB, min(quarter, room))
-
-
 def _prepare() -> None:
-    """Look at mlx-lm, and let MLX keep weights in memory as mlx-lm's own loops do."""
+    """Look at mlx-lm; let MLX keep weights in memory as its loops do, and few free buffers."""
     from mlx_lm.utils import maybe_set_recommended_wired_limit
 
     mlxlm.check()
     maybe_set_recommended_wired_limit()
+    limit_pool()
 
 
-def _clear_cache() -> None:
+def _give_back() -> None:
+    """Let the system have what is free."""
     import mlx.core as mx
 
     mx.clear_cache()
+    trim()
 
 
-def _examined(
-    name: str, loaded: LoadedModel, note: Path | None
-) -> tuple[Runtime, list[mlxlm.LayerShape]]:
+def _examined(name: str, loaded: LoadedModel, note: Path | None) -> tuple[Runtime, Layout | None]:
     key = loaded.info.fingerprint or name
     vocab = vocabulary(loaded.config, loaded.tokenizer)
     try:
@@ -171,8 +216,21 @@ def _examined(
         vocab=vocab,
         layers=abilities.depth,
         end_tokens=frozenset(loaded.tokenizer.eos_token_ids),
-        rewindable=bool(abilities.layers),
+        reuse=_reuse_of(abilities.layout),
         batchable=abilities.batchable,
         paged=abilities.paged,
+        activations=_activations(loaded.config),
     )
-    return runtime, abilities.layers
+    return runtime, abilities.layout
+
+
+def _activations(config: dict[str, Any]) -> Activations | None:
+    if on_cpu():
+        return Activations.of(config, itemsize=4, fused=native.available())
+    return Activations.of(config, itemsize=2)
+
+
+def _reuse_of(layout: Layout | None) -> Reuse:
+    if layout is None:
+        return "none"
+    return "checkpoint" if layout.anchored else "prefix"

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Call = tuple[Callable[[], Any], Future[Any]]
 
+WATCH_S = 5.0
+"""Seconds between two looks of an owner without work."""
 POLL_S = 0.1
 """Seconds between two looks at the thread's health while a call waits."""
 
@@ -36,6 +38,8 @@ class Owner:
         One step; returns False when there is nothing to do.
     idle
         Called once after ``idle_after`` seconds without work.
+    watch
+        Called every `WATCH_S` seconds while there is no work.
     stuck_after
         Seconds after which a single step or call counts as stuck.
 
@@ -51,9 +55,11 @@ class Owner:
         idle: Callable[[], None] = lambda: None,
         idle_after: float = 30.0,
         stuck_after: float = 300.0,
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
         self.stuck_after = stuck_after
         self._work, self._idle, self._idle_after = work, idle, idle_after
+        self._watch = watch
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._busy_since: float | None = None
         self.stopping = False
@@ -83,8 +89,8 @@ class Owner:
             try:
                 return future.result(timeout=POLL_S)
             except TimeoutError:
-                if future.done():
-                    raise
+                if future.done():  # by now, or with an error of this kind
+                    return future.result()
                 if not self.healthy:
                     raise EngineDied(self.ailment) from None
                 meanwhile()
@@ -154,12 +160,22 @@ class Owner:
         self._busy_since = None
         if worked or self.stopping:
             return
-        try:
-            item = self._calls.get(timeout=self._idle_after)
-        except queue.Empty:
-            self._idle()
-            item = self._calls.get()
-        self._run(item)
+        self._run(self._next())
+
+    def _next(self) -> Call | None:
+        """The next call, whenever it comes."""
+        idle_at = time.monotonic() + self._idle_after
+        rested = False
+        while True:
+            left = WATCH_S if rested else idle_at - time.monotonic()
+            try:
+                return self._calls.get(timeout=max(0.0, min(left, WATCH_S)))
+            except queue.Empty:
+                pass
+            if not rested and time.monotonic() >= idle_at:
+                rested = True
+                self._idle()
+            self._watch()
 
     def _run(self, item: Call | None) -> None:
         if item is None:

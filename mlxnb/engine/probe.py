@@ -1,10 +1,11 @@
-"""What a model can do, tried out on it when it is loaded: be rewound, batched, and paged."""
+"""What a model can do, tried out on it when it is loaded: be reused, batched, and paged."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 import mlx.core as mx
 
 from mlxnb import mlxlm
-from mlxnb.cache.paged_models import rebind, supports_paging
+from mlxnb.cache.checkpoint import take
+from mlxnb.cache.layout import Layout
+from mlxnb.cache.paged_models import rebind, same_logits, supports_paging
 from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine.logprobs import normalized
 
@@ -23,24 +26,28 @@ LENGTHS = (2, 4)
 """Tokens in the two ragged rows."""
 STEPS = 2
 """Tokens that each row decodes."""
+RESTORED, FOLLOWING = 5, (3, 1)
+"""Tokens before the checkpoint of a trial, and those that it is fed with after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """``layers``: the KV's shapes where every layer can be rewound, else empty.
+    """``layout``: what its caches are made of; None where they cannot be restored.
 
     ``depth`` is the number of layers either way. ``paged``: it attends to a block pool in place,
     on this device.
     """
 
-    layers: list[mlxlm.LayerShape]
+    layout: Layout | None
     depth: int
     batchable: bool
     paged: bool
 
 
 def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
-    """Run one token for the shapes of the KV, and two ragged rows in a batch against alone.
+    """Run one token for the shapes of the caches, and try the rest out.
+
+    Two ragged rows in a batch against alone, and what was restored against what went on.
 
     Parameters
     ----------
@@ -48,20 +55,30 @@ def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
         A file that remembers the answer for this model and these versions of MLX and mlx-lm.
     """
     caches = mlxlm.new_caches(model)
-    layers: list[mlxlm.LayerShape] = []
-    if mlxlm.rewindable(caches):
-        mx.eval(model(mx.array([[_token(0, vocab)]]), cache=caches))
-        layers = mlxlm.shapes(caches)
-    batchable = _remembered(note, "batchable")
-    if batchable is None:
+    mx.eval(model(mx.array([[_token(0, vocab)]]), cache=caches))
+    mlxlm.evaluate(caches)
+    layout: Layout | None = Layout.of(caches) if mlxlm.known(caches) else None
+    if layout is not None and not _tried("restorable", can_restore, model, vocab, note):
+        layout = None
+    batchable = _tried("batchable", can_batch, model, vocab, note)
+    plain = layout is not None and mlxlm.plain(caches)
+    paged = plain and wants_paging() and _can_page(model, vocab, note)
+    return Abilities(layout, len(caches), batchable, paged)
+
+
+def _tried(
+    question: str, trial: Callable[[Any, int], bool], model: Any, vocab: int, note: Path | None
+) -> bool:
+    """What a trial says, or what was noted of it."""
+    found = _remembered(note, question)
+    if found is None:
         try:
-            batchable = can_batch(model, vocab)
-            _remember(note, "batchable", batchable)
+            found = trial(model, vocab)
+            _remember(note, question, found)
         except Exception as error:  # not remembered: it may have been a lack of memory
-            log.info("not batchable: %s", error)
-            batchable = False
-    paged = bool(layers) and wants_paging() and _can_page(model, vocab, note)
-    return Abilities(layers, len(caches), batchable, paged)
+            log.info("not %s: %s", question, error)
+            found = False
+    return found
 
 
 def wants_paging() -> bool:
@@ -76,6 +93,34 @@ def _can_page(model: Any, vocab: int, note: Path | None) -> bool:
         paged = supports_paging(model, vocab)
         _remember(note, "paged", paged)
     return paged and rebind(model)
+
+
+def can_restore(model: Any, vocab: int) -> bool:
+    """Whether caches that were restored go on as if all tokens were computed at once.
+
+    Raises what the model or mlx-lm raises where its caches cannot be copied.
+    """
+    tokens = [_token(number, vocab) for number in range(RESTORED + sum(FOLLOWING))]
+    caches = _prefilled(model, tokens[:RESTORED])
+    checkpoint = take("", caches, RESTORED, (), mlxlm.reach(caches))
+    run = [(k[None], v[None]) for k, v in mlxlm.read(caches, 0, RESTORED)]
+    mx.eval(run)
+    restored, at = mlxlm.from_arrays(model, run, RESTORED), RESTORED
+    checkpoint.restore(restored)
+    for count in FOLLOWING:
+        found = _last(model, tokens[at : at + count], restored)
+        at += count
+        if not same_logits(found, _last(model, tokens[:at], mlxlm.new_caches(model))):
+            return False
+    return True
+
+
+def _last(model: Any, tokens: list[int], caches: mlxlm.Caches) -> mx.array:
+    """Logits ``(vocab,)`` after these."""
+    logits: mx.array = model(mx.array([tokens]), cache=caches)[0, -1]
+    mx.eval(logits)
+    mlxlm.evaluate(caches)
+    return logits
 
 
 def can_batch(model: Any, vocab: int) -> bool:

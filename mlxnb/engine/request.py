@@ -13,6 +13,7 @@ from mlxnb.cache.live import Live
 from mlxnb.cache.plan import Plan
 from mlxnb.engine.events import Done, Event, Prefill
 from mlxnb.engine.sampling import Processor, Sampler, Sampling
+from mlxnb.errors import DetokenizerFailed
 from mlxnb.records.tokens import pack
 from mlxnb.records.turn import CacheStatus, Clock, FinishReason, TurnRecord
 from mlxnb.text.answer import AnswerMachine, Piece
@@ -26,7 +27,8 @@ class Request:
     """One prompt on its way to an answer.
 
     ``reuse=False`` neither looks up nor files. ``prefill_only`` ends when the prompt's KV is
-    there. ``owner`` is the session that continues the KV afterwards. ``cancelled`` may be set by
+    there. ``owner`` is the session that continues the KV afterwards. ``marks`` are positions of the
+    prompt that later prompts are likely to share. ``cancelled`` may be set by
     any thread; the engine sees it within one step. ``reached`` is the number of tokens, prompt
     and output, whose KV was computed or reused so far; ``cached`` is what was
     reused, None before the start, and ``planned`` what had been promised. ``alone``: it shares no
@@ -44,6 +46,7 @@ class Request:
     end_tokens: frozenset[int]
     salt: str = ""
     owner: str | None = None
+    marks: tuple[int, ...] = ()
     reuse: bool = True
     prefill_only: bool = False
     extra_processors: list[Processor] = field(default_factory=list)
@@ -133,14 +136,32 @@ class Request:
             self.ending = "stop"
             return
         self.reasoning_tokens += self.machine.in_reasoning
-        self.detokenizer.add_token(token)
-        self._emit(self.machine.feed(self.detokenizer.last_segment))
+        self._hear(lambda: self.detokenizer.add_token(token))
         if self.machine.stop_sequence is not None:
             self.ending = "stop_sequence"
         elif self.machine.complete:
             self.ending = "stop"
         elif self.remaining <= 0:
             self.ending = "length"
+
+    def _hear(self, add: Callable[[], None]) -> None:
+        """Tell the text that the detokenizer has then.
+
+        Raises
+        ------
+        DetokenizerFailed
+            It raised: what stands behind this token can be shown no more.
+        """
+        try:
+            add()
+            segment = self.detokenizer.last_segment
+        except Exception as error:
+            raise DetokenizerFailed(
+                f"the tokenizer of {self.model} failed ({type(error).__name__}) at token "
+                f"{len(self.generated)} of the answer; its files may be incomplete: load the model "
+                "again, or try another one"
+            ) from error
+        self._emit(self.machine.feed(segment))
 
     def _emit(self, pieces: list[Piece]) -> None:
         for piece in pieces:
@@ -149,8 +170,7 @@ class Request:
     def close_text(self, reason: FinishReason) -> FinishReason:
         """Release what text was held back; tool calls that ended the answer name the reason."""
         if self.machine.stop_sequence is None:
-            self.detokenizer.finalize()
-            self._emit(self.machine.feed(self.detokenizer.last_segment))
+            self._hear(self.detokenizer.finalize)
         self._emit(self.machine.finish(cut=reason != "stop"))
         if self.machine.stop_sequence is not None and reason in ("stop", "length"):
             return "stop_sequence"

@@ -12,10 +12,12 @@ import time
 import mlx.core as mx
 
 from mlxnb import mlxlm
-from mlxnb.engine.logprobs import normalized
+from mlxnb.engine.logprobs import bad_logits, normalized
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 
+Drawn = tuple[mx.array, mx.array]
+"""A token ``(1,)`` and its log-probability ``(1,)``."""
 CLEAR_EVERY = 256
 """Decode steps between two times that MLX gives back freed memory, as in mlx-lm's loop."""
 
@@ -30,7 +32,7 @@ def prefill(runtime: Runtime, request: Request) -> int:
     todo = request.tokens[live.length :]
     if not request.prefill_only:
         todo.pop()
-    chunk = todo[: runtime.rate.chunk]
+    chunk = todo[: live.until_mark(runtime.rate.chunk)]
     if chunk:
         begin = time.perf_counter()
         runtime.model(mx.array([chunk]), cache=live.caches)
@@ -62,31 +64,40 @@ class Solo:
         self._context = None
         if request.processors:
             self._context = mlxlm.token_buffer(request.tokens[: live.length])
+        self._drawn: Drawn | None
         if pending is not None:
-            self._drawn: mx.array | None = mx.array([pending], dtype=mx.uint32)
+            self._drawn = mx.array([pending], dtype=mx.uint32), mx.zeros((1,))
         else:
             last = (request.generated or request.prompt)[-1]
             self._drawn = self._draw(mx.array([last], dtype=mx.uint32))
             request.fed([last])
 
-    def _draw(self, token: mx.array) -> mx.array:
-        """Feed ``(1,)`` token, return the ``(1,)`` next one, being computed."""
+    def _draw(self, token: mx.array) -> Drawn:
+        """Feed ``(1,)`` token; the next one, being computed."""
         logits = self._model(token[None], cache=self._caches)[:, -1, :]
         if self._context is not None:
             context = self._context.update_and_fetch(token)
             for processor in self.request.processors:
                 logits = processor(context, logits)
         assert self.request.sampler is not None
-        drawn = self.request.sampler(normalized(logits))
-        mx.async_eval(drawn)
-        return drawn
+        logprobs = normalized(logits)
+        drawn = self.request.sampler(logprobs)
+        likely = mx.take(logprobs, drawn)
+        mx.async_eval(drawn, likely)
+        return drawn, likely
 
     def step(self) -> int:
-        """The next token; the one after it is under way unless this must be the last."""
+        """The next token; the one after it is under way unless this must be the last.
+
+        Raises
+        ------
+        BadLogits
+            It was drawn from NaN or infinite logits.
+        """
         drawn = self._drawn
         assert drawn is not None, "a settled loop takes no step"
-        following = self._draw(drawn) if self.request.remaining > 1 else None
-        token = _read(drawn)
+        following = self._draw(drawn[0]) if self.request.remaining > 1 else None
+        token = self._read(drawn)
         if following is not None:
             self.request.fed([token])
         self._drawn = following
@@ -96,12 +107,17 @@ class Solo:
         return token
 
     def settle(self) -> int | None:
-        """The token that was drawn last, without drawing another; the loop ends here."""
+        """The token that was drawn last, without drawing another; the loop ends here.
+
+        Raises as ``step`` does.
+        """
         drawn, self._drawn = self._drawn, None
-        return None if drawn is None else _read(drawn)
+        return None if drawn is None else self._read(drawn)
 
-
-def _read(drawn: mx.array) -> int:
-    token = drawn.item()
-    assert isinstance(token, int), "a token is a whole number"
-    return token
+    def _read(self, drawn: Drawn) -> int:
+        token = drawn[0].item()
+        assert isinstance(token, int), "a token is a whole number"
+        if not mlxlm.is_number(drawn[1]):
+            request = self.request
+            raise bad_logits(request.model, len(request.generated), bool(request.processors))
+        return token

@@ -40,6 +40,7 @@ CONTROL: dict[str, type[Route]] = {
     f"/api/turns/{ID}/cancel": turns.CancelTurn,
     "/api/prefix": look.Prefix,
     "/api/models": look.Models,
+    "/api/memory": look.Memory,
     f"/api/explain/{ID}": look.Explain,
     "/api/load": manage.Load,
     "/api/unload": manage.Unload,

@@ -36,6 +36,8 @@ class Config(BaseModel):
         Seconds without work after which free buffers go, and models; 0: models stay.
     budget
         Bytes for KV; None: chosen from the machine's memory.
+    disk
+        Bytes of KV that are kept on disk, 0: none; None: see `mlxnb.engine.disk.open_disk`.
     body_limit_bytes, keep_alive_s
         See `mlxnb.host.context.Limits`.
     title
@@ -56,6 +58,7 @@ class Config(BaseModel):
     idle_clear_s: float = Field(30.0, ge=0)
     idle_unload_s: float = Field(0.0, ge=0)
     budget: int | None = Field(None, ge=MIB)
+    disk: int | None = Field(None, ge=0)
     body_limit_bytes: int = Field(32 * MIB, ge=1024)
     keep_alive_s: float = Field(5.0, gt=0)
     title: str = "shared host"

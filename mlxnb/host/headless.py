@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 
+from mlxnb.engine.disk import open_disk
 from mlxnb.errors import MlxnbError
 from mlxnb.host import faults
 from mlxnb.host.config import Config
@@ -42,7 +43,10 @@ class Headless:
         self._source = config.source()
         record = HostRecord.here("headless", title=config.title)
         self.engine = LocalEngine(
-            config.budget, host=f"host-{os.getpid()}", idle_after=config.idle_clear_s
+            config.budget,
+            host=f"host-{os.getpid()}",
+            idle_after=config.idle_clear_s,
+            disk=open_disk(config.disk),
         )
         self.service = Service(
             self.engine,

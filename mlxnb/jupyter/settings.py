@@ -9,6 +9,7 @@ from traitlets import Bool, Dict, Float, Int, List, Unicode
 from traitlets.config import Configurable
 
 MIB = 2**20
+GIB = 2**30
 DAY_S = 86_400
 
 
@@ -53,6 +54,11 @@ class MlxNb(Configurable):
     retention_days = Float(
         7.0, min=1 / 1440, help="Days that a response is kept unless its request says otherwise."
     ).tag(config=True)
+    disk_gib = Float(
+        -1.0,
+        help="GiB of KV that the headless host keeps on disk, for after its restart; 0: none, "
+        "-1: a tenth of the disk and at most 50 GB.",
+    ).tag(config=True)
     idle_clear_s = Float(
         30.0, min=0, help="Seconds after the last answer until free buffers are given back."
     ).tag(config=True)
@@ -77,6 +83,7 @@ class MlxNb(Configurable):
             "body_limit_bytes": self.body_limit_bytes,
             "store": self.store,
             "retention_s": self.retention_days * DAY_S,
+            "disk": None if self.disk_gib < 0 else int(self.disk_gib * GIB),
             "idle_clear_s": self.idle_clear_s,
             "idle_unload_s": self.idle_unload_s,
         }

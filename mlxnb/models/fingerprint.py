@@ -37,7 +37,7 @@ def fingerprint(source: ModelSource) -> str:
 
     The parts: config.json; each weight file's size, its tensors' names, dtypes and shapes, and
     1 KiB from the middle of each tensor; the tokenizer's files and chat template; the adapter,
-    whole. Where the folder lies makes no difference.
+    whole; in how many bits KV is kept. Where the folder lies makes no difference.
     """
     digest = hashlib.blake2b(digest_size=8)
     for part in _parts(source):
@@ -57,6 +57,8 @@ def _parts(source: ModelSource) -> Iterator[bytes]:
     if source.adapter is not None:
         yield from _whole(source.adapter / "adapter_config.json")
         yield from _whole(source.adapter / "adapters.safetensors")
+    if source.kv_bits is not None:
+        yield f"kv {source.kv_bits} bits".encode()
 
 
 def _whole(file: Path) -> Iterator[bytes]:

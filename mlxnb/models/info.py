@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mlxnb.models import safetensors
 from mlxnb.models.fingerprint import fingerprint
 from mlxnb.models.folder import read_config, weight_files
 from mlxnb.models.memory import estimate_bytes
 from mlxnb.models.source import ModelSource
+
+Reuse = Literal["prefix", "checkpoint", "none"]
+"""How prefixes of a model's KV are reused: any, those that end at a checkpoint, or none."""
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8"}
 
@@ -40,6 +43,8 @@ class ModelInfo:
         Identity of weights, tokenizer, template and adapter.
     adapter
         The folder of its adapter.
+    kv_bits
+        Bits in which keys and values are kept; None: they are as they are computed.
     """
 
     name: str
@@ -51,9 +56,10 @@ class ModelInfo:
     bytes: int | None = None
     loaded: bool = False
     batchable: bool | None = None
-    reuse: str | None = None
+    reuse: Reuse | None = None
     fingerprint: str | None = None
     adapter: Path | None = None
+    kv_bits: int | None = None
 
 
 def describe(source: ModelSource) -> ModelInfo:
@@ -78,6 +84,7 @@ def describe(source: ModelSource) -> ModelInfo:
         bytes=estimate_bytes(source),
         fingerprint=fingerprint(source),
         adapter=source.adapter,
+        kv_bits=source.kv_bits,
     )
 
 

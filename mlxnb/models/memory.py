@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from mlxnb.models.source import ModelSource
 
 _FLOATS = ("F16", "BF16", "F32")
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
 
 
 def estimate_bytes(source: ModelSource) -> int:
@@ -39,33 +44,107 @@ def on_cpu() -> bool:
     return bool(mx.default_device().type == mx.cpu)
 
 
-def available_bytes() -> int:
-    """Memory that weights may take now, within the container's and the device's limits."""
-    import mlx.core as mx
+def memory_bytes() -> int:
+    """The machine's memory, or a container's limit where that is less."""
     import psutil
 
-    found = int(psutil.virtual_memory().available)
-    limit = _container_bytes()
-    if limit is not None:
-        found = min(found, limit)
-    if not on_cpu():
-        device: dict[str, Any] = mx.device_info()
-        working_set = device.get("max_recommended_working_set_size")
-        if working_set:
-            found = min(found, int(working_set) - mx.get_active_memory())
-    return max(0, found)
+    limits = [limit for folder in _groups() if (limit := _number(folder / "memory.max"))]
+    return min([int(psutil.virtual_memory().total), *limits])
 
 
-def _container_bytes() -> int | None:
-    """What a container's limit leaves, its file cache not counted; None without a limit."""
+def available_bytes() -> int:
+    """Memory that may be taken now, within the container's and the device's limits."""
+    import psutil
+
+    return max(0, min([int(psutil.virtual_memory().available), *_left()]))
+
+
+def left_bytes() -> int | None:
+    """What is left below limits that end the process when they are passed; None: there are none.
+
+    Those are a container's and, on Metal, the device's: it aborts where a command finds no memory.
+    """
+    return max(0, min(found)) if (found := _left()) else None
+
+
+def trim() -> None:
+    """Give freed memory back to the system, which glibc would keep for the process.
+
+    It does so by itself for large arrays alone: of 1.8 GB of live caches that were freed, all
+    stayed with the process until this was called. Takes 0.2 ms where there is nothing to give.
+    """
+    give_back = _trimmer()
+    if give_back is not None:
+        give_back(0)
+
+
+@functools.cache
+def _trimmer() -> Callable[[int], int] | None:
+    """``malloc_trim(3)``, where the C library has it."""
+    found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return found
+
+
+def _left() -> list[int]:
+    containers = [left for folder in _groups() if (left := _container_bytes(folder)) is not None]
+    return containers + _device_bytes()
+
+
+def _device_bytes() -> list[int]:
+    """What the device's recommended working set leaves; nothing on a CPU."""
+    import mlx.core as mx
+
+    if on_cpu():
+        return []
+    device: dict[str, Any] = mx.device_info()
+    working_set = int(device.get("max_recommended_working_set_size") or 0)
+    return [working_set - mx.get_active_memory()] if working_set else []
+
+
+def _groups() -> list[Path]:
+    """The control groups (version 2) that this process is in, the root's included."""
     try:
-        limit = int((_CGROUP / "memory.max").read_text())
-        used = int((_CGROUP / "memory.current").read_text())
-        lines = (_CGROUP / "memory.stat").read_text().splitlines()
-        cached = dict(line.split() for line in lines).get("inactive_file", "0")
+        lines = _OWN.read_text().splitlines()
+    except OSError:
+        lines = []
+    path = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    parts = [part for part in path.split("/") if part]
+    if ".." in parts:  # it lies outside of what a container shows
+        parts = []
+    return [_CGROUP.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+
+
+def _container_bytes(folder: Path) -> int | None:
+    """What a control group's limit leaves, its file cache not counted; None without a limit."""
+    limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+    if limit is None or used is None:
+        return None
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+        cached = int(dict(line.split() for line in lines).get("inactive_file", "0"))
+    except (OSError, ValueError):
+        cached = 0
+    return limit - used + cached
+
+
+def _number(file: Path) -> int | None:
+    """The number in a file of a control group; None: ``max``, or no such file."""
+    try:
+        return int(file.read_text())
     except (OSError, ValueError):
         return None
-    return limit - used + int(cached)
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Where an engine asks how much memory there is; tests give it their own answers.
+
+    See `memory_bytes`, `available_bytes` and `left_bytes`.
+    """
+
+    memory: Callable[[], int] = memory_bytes
+    available: Callable[[], int] = available_bytes
+    left: Callable[[], int | None] = left_bytes
 
 
 def check_memory(source: ModelSource, available: int | None = None) -> None:

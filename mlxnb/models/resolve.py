@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from mlxnb.errors import ModelBroken, ModelNotFound
+from mlxnb.errors import InvalidOption, ModelBroken, ModelNotFound
 from mlxnb.models import safetensors
 from mlxnb.models.demo import NAME as DEMO
 from mlxnb.models.demo import demo_path
@@ -16,6 +17,8 @@ from mlxnb.models.source import ModelSource
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 """An organization or user, and a repository."""
+KV_BITS = (2, 4, 8)
+"""Bits that mlx-lm can keep keys and values in."""
 
 
 def canonical_name(name: str | Path) -> str:
@@ -38,6 +41,7 @@ def resolve(
     adapter: str | Path | None = None,
     progress: bool = True,
     trust_model_code: bool = False,
+    kv_bits: int | None = None,
 ) -> ModelSource:
     """Find a model, fetching or importing it where that is needed.
 
@@ -52,9 +56,13 @@ def resolve(
         Show progress bars.
     trust_model_code
         Accept a config that names a Python file to build the model with, and so run it.
+    kv_bits
+        Bits in which keys and values are kept: 2, 4 or 8. None: as they are.
 
     Raises
     ------
+    InvalidOption
+        Another number of bits.
     ModelNotFound
         No such model; lists near names.
     NetworkUnavailable
@@ -64,14 +72,13 @@ def resolve(
     UnsupportedModel
         A kind of file that cannot be converted, or a model that needs code of its own.
     """
+    if kv_bits is not None and (isinstance(kv_bits, bool) or kv_bits not in KV_BITS):
+        raise InvalidOption(f"kv_bits is one of {KV_BITS}, not {kv_bits!r}")
     known = canonical_name(name)
     source = _find(known, progress, trust_model_code)
     check_folder(source.path, trust_model_code)
-    if adapter is None:
-        return source
-    return ModelSource(
-        source.name, source.path, source.kind, _adapter(adapter), source.trust_model_code
-    )
+    own = _adapter(adapter) if adapter is not None else None
+    return replace(source, adapter=own, kv_bits=kv_bits)
 
 
 def _find(name: str, progress: bool, trust: bool) -> ModelSource:

@@ -12,14 +12,16 @@ class ModelSource:
     """An mlx-lm folder and the name that it goes by.
 
     ``path`` is the folder that is loaded; for ``kind`` gguf it is the import, and the name is
-    the file's path. ``adapter`` is a folder of mlx-lm adapters. ``trust_model_code``: the config
-    may name a Python file that builds the model (never set from a user's name alone).
+    the file's path. ``adapter`` is a folder of mlx-lm adapters. ``kv_bits``: keys and values are
+    kept in so many bits each. ``trust_model_code``: the config may name a Python file that builds
+    the model (never set from a user's name alone).
     """
 
     name: str
     path: Path
     kind: Literal["mlx", "gguf"] = "mlx"
     adapter: Path | None = None
+    kv_bits: int | None = None
     trust_model_code: bool = False
 
     def __str__(self) -> str:

@@ -44,6 +44,7 @@ LOAD = Command(
     "Load a model: `demo`, a folder, a .gguf file or a Hub id.",
     (
         Option(("--adapter",), "a folder of mlx-lm adapters", "PATH", complete="file"),
+        Option(("--kv-bits",), "keep keys and values in 2, 4 or 8 bits each", "N", int),
         Option(("--here",), "into this kernel, whatever other process has it"),
         Option(("--no-progress",), "show no progress bar"),
         OUTPUT,
@@ -54,7 +55,8 @@ LOAD = Command(
 
 A model that another process of yours has loaded is used there: one set of weights, one prefix
 cache. Otherwise, in a notebook whose server has mlxnb's extension, it goes into that server's
-shared host, which outlives the kernel; elsewhere, with --here and with --adapter into this kernel.
+shared host, which outlives the kernel; elsewhere, with --here, --adapter and --kv-bits into this
+kernel.
 `%config MlxMagics.host = "kernel"` or `"shared"` decides for all.""",
 )
 UNLOAD = Command(
@@ -200,7 +202,12 @@ VERBS = {
         Argument("N", "how many; default: 1", required=False),
     ),
     "reset": _verb("reset", "Forget what was said; the system text stays.", SESSION, OUTPUT),
-    "rm": _verb("rm", "Remove a session.", _NAME),
+    "rm": _verb(
+        "rm",
+        "Remove a session.",
+        Option(("--forget",), "delete its KV too, in memory and on disk"),
+        _NAME,
+    ),
     "show": _verb(
         "show",
         "Print what was said.",

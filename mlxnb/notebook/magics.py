@@ -100,11 +100,13 @@ class MlxMagics(Magics):
         from mlxnb.models.resolve import canonical_name
         from mlxnb.notebook.placing import place
 
-        here = given.here or given.adapter is not None
+        here = given.here or given.adapter is not None or given.kv_bits is not None
         found = place(canonical_name(given.name), str(self.host), here, self._attached)
         engine = self._use(None) if found is None else found
         try:
-            info = engine.load(given.name, adapter=given.adapter, progress=progress)
+            info = engine.load(
+                given.name, adapter=given.adapter, progress=progress, kv_bits=given.kv_bits
+            )
         except BaseException:
             if self._attached is not None:
                 self._use(self._attached)

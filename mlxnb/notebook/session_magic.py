@@ -81,7 +81,7 @@ class SessionMagic:
         return f"{session.name}: reset", session
 
     def _rm(self, given: SimpleNamespace) -> tuple[str, None]:
-        self._engine().remove_session(given.name)
+        self._engine().remove_session(given.name, given.forget)
         return f"{given.name}: removed", None
 
     def _show(self, given: SimpleNamespace) -> tuple[str, Session]:

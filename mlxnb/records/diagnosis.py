@@ -22,7 +22,8 @@ REASONS: dict[str, str] = {
     "first_turn": "There is no earlier turn of this model and salt to reuse anything from.",
     "new_conversation": "A new conversation: it shares only what stands before its first message.",
     "reuse_off": "This turn ran with reuse=False, which neither looks up nor files anything.",
-    "not_rewindable": "This model's layers cannot be rewound, so that the prompt ran cold.",
+    "not_rewindable": "This model's layers cannot be rewound: reuse ends at a checkpoint, "
+    "such as a message's end.",
     "other_salt": "The same tokens were computed under another cache_salt, which is kept apart.",
     "other_model": "The same conversation was computed by another model or adapter.",
     "system_changed": "The system text is another one, so that nothing after it can be reused.",
@@ -168,7 +169,17 @@ def _forgotten(record: TurnRecord, own: Match | None) -> int:
     """Tokens that a turn of the same model and salt had and this one computed again."""
     if own is None or record.usage.cached_tokens >= min(own[1], len(record.prompt)) - 1:
         return 0
-    return _held(record, own) - record.usage.cached_tokens
+    held, cached = _held(record, own), record.usage.cached_tokens
+    if not record.rewindable and not _worth(record, cached, held):
+        return 0
+    return held - cached
+
+
+def _worth(record: TurnRecord, start: int, end: int) -> bool:
+    """Whether anybody misses these tokens, where reuse ends at checkpoints: a message is there."""
+    if record.spans:
+        return bool(whole_messages(record.spans, start, end)) or end - start >= _HEAD
+    return end - start >= _HEAD
 
 
 def _forgotten_why(record: TurnRecord, other: TurnRecord) -> str:

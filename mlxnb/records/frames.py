@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from mlxnb.records.block_row import BlockRow
+from mlxnb.records.memory_row import MemoryRow
 from mlxnb.records.session_row import SessionRow
 from mlxnb.records.turn import TurnRecord
 
@@ -89,6 +90,18 @@ MODELS: dict[str, str] = {
     "reuse": "string",
     "fingerprint": "string",
     "path": "string",
+    "kv_bits": "Int64",
+}
+MEMORY: dict[str, str] = {
+    "weights_bytes": "Int64",
+    "kv_bytes": "Int64",
+    "snapshots_bytes": "Int64",
+    "pool_bytes": "Int64",
+    "total_bytes": "Int64",
+    "limit_bytes": "Int64",
+    "budget_bytes": "Int64",
+    "available_bytes": "Int64",
+    "reserve_bytes": "Int64",
 }
 _SCALARS = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
 
@@ -171,6 +184,11 @@ def prefix_frame(rows: Iterable[BlockRow]) -> pd.DataFrame:
 def sessions_frame(rows: Iterable[SessionRow]) -> pd.DataFrame:
     """One row a session."""
     return typed_frame(SESSIONS, ([getattr(row, name) for name in SESSIONS] for row in rows))
+
+
+def memory_frame(rows: Iterable[MemoryRow]) -> pd.DataFrame:
+    """One row an engine."""
+    return typed_frame(MEMORY, ([getattr(row, name) for name in MEMORY] for row in rows))
 
 
 def models_frame(infos: Iterable[object]) -> pd.DataFrame:

@@ -34,6 +34,13 @@ def first_message(spans: Iterable[Span]) -> Span | None:
     return next((span for span in spans if span.role not in HEAD_ROLES), None)
 
 
+def forks(spans: Sequence[Span]) -> tuple[int, ...]:
+    """Where other prompts are likely to part from this one: at messages' ends and the head's."""
+    first = first_message(spans)
+    ends = [span.end for span in messages(spans) if span.role not in HEAD_ROLES]
+    return tuple(sorted({*ends, *([first.start] if first is not None else [])}))
+
+
 def last_message(spans: Iterable[Span]) -> int:
     """The number of the last message; -1 without any."""
     return max((span.message for span in messages(spans)), default=-1)

@@ -156,6 +156,7 @@ class TurnRecord:
     decode_inputs: int = 0
     prefill_chunks: int = 0
     joined_tokens: int = 0
+    disk_tokens: int = 0
     reuse_enabled: bool = True
     rewindable: bool = True
     history: str = "exact"

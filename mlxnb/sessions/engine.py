@@ -23,7 +23,11 @@ class Engine(ABC):
 
     @abstractmethod
     def load(
-        self, name: str | Path, adapter: str | Path | None = None, progress: bool = True
+        self,
+        name: str | Path,
+        adapter: str | Path | None = None,
+        progress: bool = True,
+        kv_bits: int | None = None,
     ) -> ModelInfo:
         """Load a model: ``demo``, a folder, a ``.gguf`` file or a Hub id; at once if it is loaded.
 
@@ -35,11 +39,17 @@ class Engine(ABC):
             A folder of mlx-lm adapters.
         progress
             Show progress bars.
+        kv_bits
+            Keep keys and values in 2, 4 or 8 bits from the first token on: a quarter of the
+            memory, answers that differ a little, and one request at a time. A model that is
+            loaded otherwise is loaded anew.
 
         Raises
         ------
-        ModelNotFound, ModelBroken, UnsupportedModel, NotEnoughMemory, NetworkUnavailable
+        InvalidOption, ModelNotFound, ModelBroken, UnsupportedModel, NotEnoughMemory
             Nothing has changed then.
+        NetworkUnavailable
+            It has to be fetched and cannot be.
         """
 
     @abstractmethod
@@ -100,8 +110,13 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def remove_session(self, name: str) -> None:
+    def remove_session(self, name: str, forget: bool = False) -> None:
         """Forget a session; its KV may be reused by others until it is evicted.
+
+        Parameters
+        ----------
+        forget
+            Delete its KV too, in memory and on disk, as far as nobody else shares it.
 
         Raises
         ------
@@ -133,6 +148,10 @@ class Engine(ABC):
     @abstractmethod
     def models(self) -> pd.DataFrame:
         """The models that are here, a row each."""
+
+    @abstractmethod
+    def memory(self) -> pd.DataFrame:
+        """What the engine holds, what it may hold, and what the system has left: one row, bytes."""
 
     @abstractmethod
     def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:

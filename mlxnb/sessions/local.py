@@ -11,6 +11,7 @@ from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.sampling import Sampling
 from mlxnb.errors import (
     InvalidOption,
+    NotEnoughMemory,
     NothingLoaded,
     SessionBusy,
     SessionExists,
@@ -70,10 +71,15 @@ class LocalEngine(Engine):
     # --- models -------------------------------------------------------------------------------
 
     def load(
-        self, name: str | Path, adapter: str | Path | None = None, progress: bool = True
+        self,
+        name: str | Path,
+        adapter: str | Path | None = None,
+        progress: bool = True,
+        kv_bits: int | None = None,
     ) -> ModelInfo:
         """See `Engine.load`."""
-        return self.load_source(resolve(name, adapter=adapter, progress=progress), progress)
+        source = resolve(name, adapter=adapter, progress=progress, kv_bits=kv_bits)
+        return self.load_source(source, progress)
 
     def load_source(self, source: ModelSource, progress: bool | Progress = True) -> ModelInfo:
         """Load a model that has been found; it is the one that new sessions get."""
@@ -91,10 +97,17 @@ class LocalEngine(Engine):
             Nothing has changed then.
         """
         if source.name not in self.core.names():
-            check_memory(source)
+            self._make_room(source)
         runtime = self.core.load(source, show)
         self._texts[source.name] = Texts.of_runtime(runtime, wishes(source))
         return runtime
+
+    def _make_room(self, source: ModelSource) -> None:
+        """See that a model's weights fit; KV that nobody uses goes for them, if that helps."""
+        try:
+            check_memory(source, self.core.spare_bytes)
+        except NotEnoughMemory as error:
+            check_memory(source, self.core.make_room(error.needed))
 
     def unload(self, name: str) -> None:
         """See `Engine.unload`."""
@@ -156,12 +169,16 @@ class LocalEngine(Engine):
         """The sessions, in order of their making."""
         return list(self._sessions)
 
-    def remove_session(self, name: str) -> None:
+    def remove_session(self, name: str, forget: bool = False) -> None:
         """See `Engine.remove_session`."""
-        if self._sessions.find(name).answering:
+        session = self._sessions.find(name)
+        if session.answering:
             raise SessionBusy(f"the session {name!r} is answering; stop it first")
         self._sessions.remove(name)
         self.core.store.disown(name)
+        if forget:
+            for key, tokens in session.computed():
+                self.core.forget(key, session.options.cache_salt, tokens)
 
     def texts(self, runtime: Runtime) -> Texts:
         """What prompts and answers of a loaded model need of it."""
@@ -169,6 +186,11 @@ class LocalEngine(Engine):
         if known is None or known.key != runtime.key:  # it was taken in without being found
             known = self._texts[runtime.info.name] = Texts.of_runtime(runtime, Sampling())
         return known
+
+    def tokens_of(self, turn: Turn) -> list[int]:
+        """A turn's prompt and output, as long as the ledger keeps them."""
+        record = self.ledger[turn.id]
+        return [*record.prompt, *record.output]
 
     # --- turns --------------------------------------------------------------------------------
 
@@ -242,6 +264,12 @@ class LocalEngine(Engine):
         from mlxnb.records.frames import models_frame
 
         return models_frame(views.all_models(self.core))
+
+    def memory(self) -> pd.DataFrame:
+        """See `Engine.memory`."""
+        from mlxnb.records.frames import memory_frame
+
+        return memory_frame([self.core.memory()])
 
     def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:
         """See `Engine.explain`."""

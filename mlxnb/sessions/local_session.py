@@ -97,6 +97,13 @@ class LocalSession(Session):
         if not self._busy.acquire(blocking=False):
             raise SessionBusy(f"the session {self.name!r} is answering; wait, or use another one")
 
+    def computed(self) -> list[tuple[str, list[int]]]:
+        """What it has had computed: tokens, and the content of the model that they are of."""
+        if self._key is None:
+            return []
+        last = [] if self.last is None else self._engine.tokens_of(self.last)
+        return [(self._key, tokens) for tokens in (self.tokens, last) if tokens]
+
     # --- what the engine asks -----------------------------------------------------------------
 
     def draft(self, new: list[Message], template: ChatTemplate, key: str) -> Draft:

@@ -15,6 +15,7 @@ from mlxnb.engine.sampling import Sampling
 from mlxnb.errors import InvalidOption
 from mlxnb.records.diagnosis import diagnose
 from mlxnb.records.ledger import Ledger
+from mlxnb.records.spans import forks
 from mlxnb.records.turn import FinishReason, Source, Turn, TurnRecord, Usage
 from mlxnb.sessions import views
 from mlxnb.sessions.draft import Draft
@@ -44,12 +45,18 @@ class Turns:
         What the turns' rows name as their host.
     budget, **core
         For `mlxnb.engine.core.Core`.
+
+    Attributes
+    ----------
+    ends
+        When the last turn of each model ended, on ``time.monotonic``'s scale.
     """
 
     def __init__(self, host: str, budget: int | None, **core: Any) -> None:
         self.ledger = Ledger()
         self.core = Core(self._ended, budget, **core)
         self.host = host
+        self.ends: dict[str, float] = {}
         self._waiters: dict[str, Waiter] = {}
 
     # --- turns of sessions --------------------------------------------------------------------
@@ -127,6 +134,7 @@ class Turns:
             end_tokens=texts.end_tokens,
             salt=order.salt,
             owner=f"{order.owner}#{number}" if number else order.owner,
+            marks=forks(order.prompt.spans),
             reuse=order.reuse,
         )
         if order.form is not None:
@@ -198,6 +206,7 @@ class Turns:
         Runs on the engine's thread (if that is gone, on another), before the client is told.
         """
         record = request.record
+        self.ends[record.model] = time.monotonic()
         views.fill(record, request, reason, time.perf_counter())
         try:
             self._explain(record)
@@ -214,7 +223,7 @@ class Turns:
         rate = runtime.rate.mean
         record.saved_s = record.usage.cached_tokens / rate if rate else None
         earlier = self.ledger.before(record.turn_id)
-        found = diagnose(record, earlier, runtime.tokenizer.decode)
+        found = diagnose(record, earlier, views.readable(runtime))
         record.miss_reason, record.diverged_at = found.reason, found.diverged_at
 
 

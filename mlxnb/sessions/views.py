@@ -8,6 +8,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from mlxnb.cache.checkpoint import Checkpoint
 from mlxnb.cache.index import Block
 from mlxnb.cache.live import Live
 from mlxnb.cache.plan import Plan
@@ -93,8 +94,34 @@ def block_rows(core: Core, with_text: Callable[[], bool]) -> Iterator[BlockRow]:
         ]
     shown = with_text()
     for row, tokens, runtime in found:  # decoding takes its time: without the lock
-        preview = _preview(tokens, runtime.tokenizer.decode) if shown else ""
+        preview = _preview(tokens, readable(runtime)) if shown else ""
         yield dataclasses.replace(row, preview=preview)
+    for runtime in runtimes.values():
+        yield from _disk_rows(core, runtime)
+
+
+def _disk_rows(core: Core, runtime: Runtime) -> Iterator[BlockRow]:
+    """What is on disk of a model and not in memory."""
+    shelf, index = core.store.shelf, core.store.index
+    if shelf is None:
+        return
+    for stored in shelf.disk.entries(shelf.namespace(runtime.key)):
+        if index.get(stored.id) is None:
+            yield BlockRow(
+                block_id=stored.id,
+                parent_id=stored.parent,
+                model=runtime.info.name,
+                kind="kv" if stored.kind == "kv" else "state",
+                start=stored.start,
+                tokens=stored.end - stored.start,
+                refs=0,
+                hits=0,
+                bytes=stored.nbytes,
+                tier="disk",
+                last_used=_instant(stored.last_used),
+                pinned=False,
+                preview="",
+            )
 
 
 def _rows(space: Space, model: str) -> Iterator[tuple[BlockRow, bytes]]:
@@ -103,6 +130,9 @@ def _rows(space: Space, model: str) -> Iterator[tuple[BlockRow, bytes]]:
         yield _hot_row(live, space, model), bytes(live.tokens[: WIDTH * PREVIEW])
     for block in sorted(space.blocks.values(), key=lambda b: (b.start, b.id)):
         yield _kv_row(block, space, model), block.tokens
+    own = [c for c in space.snapshots if c.space == space.key]
+    for checkpoint in sorted(own, key=lambda c: (c.position, c.id)):
+        yield _checkpoint_row(checkpoint, space, model), checkpoint.key
 
 
 def _hot_row(live: Live, space: Space, model: str) -> BlockRow:
@@ -138,6 +168,27 @@ def _kv_row(block: Block, space: Space, model: str) -> BlockRow:
         tier="memory",
         last_used=_instant(block.last_used),
         pinned=block.pinned,
+        preview="",
+    )
+
+
+def _checkpoint_row(checkpoint: Checkpoint, space: Space, model: str) -> BlockRow:
+    """``start`` is the first position whose keys it has; of a mere state the one it stands at."""
+    node = checkpoint.node if checkpoint.node is not None and checkpoint.node.parent else None
+    parent = node.id if node is not None else None
+    return BlockRow(
+        block_id=checkpoint.id,
+        parent_id=parent if checkpoint.live is None else checkpoint.live.id,
+        model=model,
+        kind=checkpoint.kind,
+        start=checkpoint.start,
+        tokens=checkpoint.position - checkpoint.start,
+        refs=checkpoint.refs,
+        hits=checkpoint.hits,
+        bytes=space.snapshots.share_of(checkpoint),
+        tier="memory",
+        last_used=_instant(checkpoint.last_used),
+        pinned=checkpoint.pinned,
         preview="",
     )
 
@@ -192,7 +243,7 @@ def model_info(runtime: Runtime) -> ModelInfo:
         runtime.info,
         loaded=True,
         batchable=runtime.batchable,
-        reuse="prefix" if runtime.rewindable else "none",
+        reuse=runtime.reuse,
     )
 
 
@@ -207,6 +258,21 @@ def decoder(core: Core, fingerprint: str) -> Decode:
     """Token ids → text for a turn of that model; ids in brackets if it is not loaded any more."""
     for runtime in core.runtimes():
         if runtime.key == fingerprint:
-            decode: Decode = runtime.tokenizer.decode
-            return decode
-    return lambda tokens: " ".join(f"[{token}]" for token in tokens)
+            return readable(runtime)
+    return _numbers
+
+
+def readable(runtime: Runtime) -> Decode:
+    """Token ids → text; ids in brackets where the tokenizer fails: that spoils no frame."""
+
+    def decode(tokens: Sequence[int]) -> str:
+        try:
+            return str(runtime.tokenizer.decode(tokens))
+        except Exception:
+            return _numbers(tokens)
+
+    return decode
+
+
+def _numbers(tokens: Sequence[int]) -> str:
+    return " ".join(f"[{token}]" for token in tokens)

@@ -175,6 +175,10 @@ _SHAPES: dict[type, _Shape] = {
     ours.QueueFull: _Shape(429, "queue_full", headers={"Retry-After": "1"}),
     # to a client it is a context that is too long: what helps is a shorter one
     ours.BudgetExceeded: _Shape(400, "context_length_exceeded"),
+    # and this one it can send again: the system has no memory for it now
+    ours.ShortOfMemory: _Shape(429, "short_of_memory", headers={"Retry-After": "5"}),
+    ours.BadLogits: _Shape(500, "bad_logits", "model"),
+    ours.DetokenizerFailed: _Shape(500, "detokenizer_failed", "model"),
     ours.RequestFailed: _Shape(500, "server_error"),
     ours.ModelUnloaded: _Shape(409, "model_changed"),
     ours.ModelChanged: _Shape(400, "model_changed", "previous_response_id"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from mlxnb.bench import beside, first_token, kv, roofline, together
+from mlxnb.bench import beside, disk, first_token, kv, roofline, together
 from mlxnb.bench.bed import Bed
 from mlxnb.bench.cost import ModelCost, cost_of
 from mlxnb.bench.figures import Figure
@@ -86,6 +87,21 @@ def test_a_contiguous_hit_copies_what_it_shares_into_blocks_and_out(
 def test_what_was_measured_is_forgotten(bed: Bed, sizes: Sizes) -> None:
     kv.measure(bed, sizes)
     assert bed.core.store.nbytes == 0
+
+
+# --- disk -------------------------------------------------------------------------------------
+
+
+def test_what_comes_from_disk_is_all_of_the_prompt(
+    source: ModelSource, sizes: Sizes, tmp_path: Path
+) -> None:
+    bed = Bed.open(source, tmp_path / "kv")
+    try:
+        found = disk.measure(bed, sizes)
+    finally:
+        bed.close()
+    assert by_name(found, "tokens from disk")["64 tokens, from disk"] == (63, 63)
+    assert {f.unit for f in found} == {"s", "× faster than cold", "tokens from disk"}
 
 
 # --- more than one request --------------------------------------------------------------------

@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from mlxnb import mlxlm
+from mlxnb.cache.layout import Layout
 from mlxnb.cache.live import Live
 from mlxnb.cache.plan import Plan
 from mlxnb.cache.room import NoRoom
@@ -51,9 +52,9 @@ def assert_sound(live: Live) -> None:
     """Its KV is that of its tokens, and its arrays take what is reserved."""
     caches, tokens = live.kv(), unpack(bytes(live.tokens))
     assert mlxlm.lengths(caches) == {len(tokens)}
-    for number in range(len(LAYERS)):
-        keys, values = mlxlm.read(caches, number, 0, len(tokens))
-        wanted = mx.array(numbers(tokens, 0, number))[None, :, None]
+    for number, cache in enumerate(caches):
+        keys, values = cache.keys_and_values()
+        wanted = mx.array(numbers(tokens, 0, number))[None, None, :, None]
         assert mx.all(keys == wanted).item() and mx.all(values == -wanted).item()
     if live.pages is None and live.caches is not None:
         assert mlxlm.nbytes(live.caches) == live.reserved
@@ -62,7 +63,7 @@ def assert_sound(live: Live) -> None:
 def store_of(budget: int, key: str = "model", paged: bool = False) -> PrefixCache:
     """A store with one model in it."""
     store = PrefixCache(budget)
-    store.register(key, key, Model(), LAYERS, paged)
+    store.register(key, key, Model(), Layout(LAYERS), paged)
     return store
 
 

@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from mlxnb import mlxlm
+from mlxnb.cache.layout import Layout
 from mlxnb.cache.paged_space import PagedSpace
 from mlxnb.cache.pool import BLOCK
 from mlxnb.cache.space import Space
@@ -142,7 +143,7 @@ def test_salts_are_apart(store: PrefixCache) -> None:
 
 
 def test_models_are_apart(store: PrefixCache) -> None:  # C14
-    store.register("other", "other", Model(), LAYERS)
+    store.register("other", "other", Model(), Layout(LAYERS))
     talk(store, tokens(0, 50))
     assert talk(store, tokens(0, 50), key="other").matched == 0
 
@@ -364,7 +365,7 @@ def test_a_cold_plan_is_matched_by_nobody(store: PrefixCache) -> None:
 
 
 def test_a_model_that_cannot_be_rewound_files_nothing(store: PrefixCache) -> None:
-    store.register("other", "other", Model(), [])
+    store.register("other", "other", Model(), None)
     plan = store.plan("other", "", pack(tokens(0, 50)), "a")
     live = store.admit("other", plan)
     assert live.caches is not None and live.length == 0
@@ -377,7 +378,7 @@ def test_a_model_that_cannot_be_rewound_files_nothing(store: PrefixCache) -> Non
 
 
 def test_kv_of_unknown_size_is_counted_and_bounded(store: PrefixCache) -> None:  # C17
-    store.register("other", "other", Model(), [])
+    store.register("other", "other", Model(), None)
     live = store.admit("other", store.plan("other", "", pack(tokens(0, 50)), "a"))
     feed(live, tokens(0, 50))
     store.room.reserve(live, 50)  # nothing is known
@@ -504,7 +505,7 @@ def test_a_budget_below_what_runs_is_held_when_that_ends() -> None:
 
 def test_another_model_s_blocks_make_room() -> None:
     store = store_of(3 * HOT)
-    store.register("other", "other", Model(), LAYERS)
+    store.register("other", "other", Model(), Layout(LAYERS))
     for n in range(4):
         store.retire(begun(store, planned(store, tokens(1000 * n, 60))), carve=True)
     talk(store, tokens(0, 2 * STEP), owner="a", key="other")
@@ -514,7 +515,7 @@ def test_another_model_s_blocks_make_room() -> None:
 
 def test_another_model_gives_up_no_more_than_a_slab_for_a_slab(contiguous: PrefixCache) -> None:
     store = contiguous
-    store.register("other", "other", Model(), LAYERS)
+    store.register("other", "other", Model(), Layout(LAYERS))
     for n in range(4):
         live = begun(store, planned(store, tokens(1000 * n, STEP - 2), key="other"), "other")
         store.retire(live, carve=True)
@@ -555,7 +556,7 @@ def test_forgetting_gives_the_memory_back() -> None:  # C18
 
 
 def test_two_names_of_one_content_share_its_kv(store: PrefixCache) -> None:
-    store.register("model", "copy", Model(), LAYERS)
+    store.register("model", "copy", Model(), Layout(LAYERS))
     talk(store, tokens(0, 50))
     store.forget("model", "model")
     assert talk(store, tokens(0, 60)).matched == 50
@@ -580,7 +581,7 @@ def test_the_budget_is_held_whatever_happens(seed: int, paged: bool) -> None:  #
     """Prompts that share beginnings, several at a time, under budgets that are hardly enough."""
     draw = random.Random(seed)
     store = store_of(draw.randrange(4, 10) * HOT, paged=paged)
-    store.register("other", "other", Model(), LAYERS, paged)
+    store.register("other", "other", Model(), Layout(LAYERS), paged)
     stems = [[draw.randrange(100) for _ in range(draw.randrange(5, 400))] for _ in range(6)]
     running: list[object] = []
     waiting: list[object] = []

@@ -11,7 +11,7 @@ import pytest
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Rate
 from mlxnb.engine.sampling import Processor
-from mlxnb.errors import InvalidOption, ModelUnloaded
+from mlxnb.errors import DetokenizerFailed, InvalidOption, ModelUnloaded
 
 from .running import Engine, Letters, prompt_of, until, wait
 
@@ -125,7 +125,9 @@ def test_a_sampler_s_fault_ends_its_request_alone(
 def test_a_fault_in_the_text_ends_its_request_alone(engine: Engine) -> None:
     requests = three(engine, detokenizer=BadLetters(4))
     start_together(engine, requests)
-    assert isinstance(wait(requests[1]).error, Fault)
+    error = wait(requests[1]).error
+    assert isinstance(error, DetokenizerFailed) and isinstance(error.__cause__, Fault)
+    assert "tiny" in str(error) and "token 4" in str(error)
     assert len(requests[1].generated) == 4
     assert_neighbours_as_alone(engine, requests)
     engine.settled()
@@ -145,7 +147,9 @@ def test_a_fault_at_the_end_of_the_text_is_the_request_s(engine: Engine) -> None
 
     request = engine.start(engine.request(prompt_of(20), 4, detokenizer=Unfinished()))
     done = wait(request)
-    assert done.finish_reason == "error" and isinstance(done.error, Fault)
+    assert done.finish_reason == "error" and isinstance(done.error, DetokenizerFailed)
+    assert isinstance(done.error.__cause__, Fault)
+    assert engine.answer(prompt_of(20), 4) == engine.alone(prompt_of(20), 4)
     engine.settled()
 
 

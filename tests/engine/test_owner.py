@@ -74,6 +74,15 @@ def test_all_calls_run_on_one_thread_that_is_not_the_caller_s(make: Make) -> Non
     assert seen[0] is not threading.current_thread()
 
 
+def test_a_call_that_ends_as_its_caller_looks_up_is_not_late(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait for it is over in the very moment in which it has its result."""
+    monkeypatch.setattr("mlxnb.engine.owner.POLL_S", 0.0)
+    owner = make()
+    assert [owner.call(lambda: 1) for _ in range(3000)] == [1] * 3000
+
+
 def test_calls_run_in_order(make: Make) -> None:
     owner, seen, going, free = make(), [], threading.Event(), threading.Event()
     holder = threading.Thread(target=owner.call, args=(lambda: going.set() or free.wait(20),))

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 from mlx.utils import tree_map
-from mlx_lm.models.cache import ArraysCache, KVCache, QuantizedKVCache, RotatingKVCache
+from mlx_lm.models.cache import ArraysCache, KVCache, RotatingKVCache
 
 from mlxnb.engine import probe
 from mlxnb.engine.probe import can_batch, examine
@@ -82,14 +82,14 @@ def half(dtype: mx.Dtype) -> Any:
 def test_a_plain_model_can_be_rewound_and_batched() -> None:
     abilities = examine(tiny(), VOCAB)
     assert abilities.batchable and abilities.depth == 2
-    assert [(s.heads, s.key_dim, s.value_dim) for s in abilities.layers] == [(2, 16, 16)] * 2
+    assert [(s.heads, s.key_dim, s.value_dim) for s in abilities.layout.planes] == [(2, 16, 16)] * 2
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
 def test_rounding_in_half_precision_is_no_fault(dtype: mx.Dtype) -> None:
     abilities = examine(half(dtype), VOCAB)
     assert abilities.batchable
-    assert {s.dtype for s in abilities.layers} == {dtype}
+    assert {s.dtype for s in abilities.layout.planes} == {dtype}
 
 
 @pytest.mark.parametrize("kind", [Unmergeable, Misplaced, Unmasked, Crossed])
@@ -110,9 +110,7 @@ def test_a_small_vocabulary_of_even_chances_hides_nothing() -> None:
     assert not can_batch(Crossed(plain), 2000)
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: RotatingKVCache(8), lambda: ArraysCache(2), QuantizedKVCache]
-)
+@pytest.mark.parametrize("make", [lambda: RotatingKVCache(8), lambda: ArraysCache(2)])
 def test_other_kinds_of_cache_cannot_be_rewound(make: Any) -> None:
     from mlxnb import mlxlm
 
@@ -121,14 +119,14 @@ def test_other_kinds_of_cache_cannot_be_rewound(make: Any) -> None:
     assert mlxlm.rewindable([KVCache(), KVCache()])
 
 
-def test_a_sliding_model_is_served_cold_and_in_batches(bare: Engine) -> None:
+def test_a_sliding_model_is_served_in_batches_and_from_checkpoints(bare: Engine) -> None:
     bare.install("tiny", Sliding)
     runtime = bare.core.runtime("tiny")
-    assert (runtime.rewindable, runtime.batchable) == (False, True)
+    assert (runtime.reuse, runtime.batchable) == ("checkpoint", True)
     requests = [bare.request(prompt_of(20 + 7 * n, seed=n), 6) for n in range(3)]
     bare.run(*requests)
     bare.run(again := bare.request(requests[0].prompt, 6))
-    assert again.cached == 0 and again.generated == requests[0].generated
+    assert again.cached == 19 and again.generated == requests[0].generated
     assert max(bare.models["tiny"].widths) == 3
 
 

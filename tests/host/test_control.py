@@ -15,7 +15,14 @@ from mlxnb.link.proof import Identity
 from mlxnb.models.info import ModelInfo
 from mlxnb.records.block_row import BlockRow
 from mlxnb.records.explain import Explanation
-from mlxnb.records.frames import models_frame, prefix_frame, sessions_frame, turns_frame
+from mlxnb.records.frames import (
+    memory_frame,
+    models_frame,
+    prefix_frame,
+    sessions_frame,
+    turns_frame,
+)
+from mlxnb.records.memory_row import MemoryRow
 from mlxnb.records.session_row import SessionRow
 from mlxnb.records.turn import Turn
 
@@ -61,6 +68,9 @@ def test_frames_come_over_as_they_are_here(world: World) -> None:
     assert prefix_frame(blocks).equals(world.engine.prefix_cache())
     assert sessions_frame(sessions).equals(world.engine.sessions())
     assert models_frame(models).equals(world.engine.models())
+    memory = memory_frame([from_json(MemoryRow, call(world.client, "GET", "/memory")["memory"])])
+    same = ["weights_bytes", "kv_bytes", "snapshots_bytes", "budget_bytes", "reserve_bytes"]
+    assert memory[same].equals(world.engine.memory()[same])
 
 
 def test_a_turn_is_followed_as_it_is_generated(world: World) -> None:

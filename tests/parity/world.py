@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlxnb.errors import RequestFailed
+from mlxnb.records.spans import forks
 from mlxnb.records.turn import Turn, TurnRecord
 from mlxnb.sessions.local import LocalEngine
 
@@ -28,11 +29,23 @@ WORDS = [
 
 
 class Computed(NamedTuple):
-    """Tokens whose KV was filed once, under a salt; ``sure``: nobody else can have computed it."""
+    """Tokens whose KV was filed once, under a salt; ``sure``: nobody else can have computed it.
+
+    ``anchors`` are where a model that cannot be rewound must have left checkpoints: where this
+    turn began, the forks and the last token but one of what it computed of its prompt, its end.
+    """
 
     salt: str
     tokens: list[int]
     sure: bool
+    anchors: set[int]
+
+    def serves(self, prompt: list[int], anchored: bool) -> int:
+        """How many tokens of a prompt can be reused of this."""
+        shared = min(_shared(prompt, self.tokens), len(prompt) - 1)
+        if not anchored:
+            return shared
+        return max((anchor for anchor in self.anchors if anchor <= shared), default=0)
 
 
 class World:
@@ -44,13 +57,20 @@ class World:
         Bytes that the cache may have, changed now and then; a single number is taken for plenty.
     """
 
-    def __init__(self, engine: LocalEngine, folder: Path, seed: str, budgets: list[int]) -> None:
+    def __init__(
+        self,
+        engine: LocalEngine,
+        folder: Path,
+        seed: str,
+        budgets: list[int],
+        kv_bits: int | None = None,
+    ) -> None:
         self.random = random.Random(seed)
         self.budgets = budgets
         self.roomy = len(budgets) == 1
         self.engine = engine
         self.engine.core.budget = budgets[0]
-        self.name = self.engine.load(folder, progress=False).name
+        self.name = self.engine.load(folder, progress=False, kv_bits=kv_bits).name
         self.spy = watch(self.engine, self.name)
         self.people: list[Person] = []
         self.turns: list[str] = []
@@ -200,24 +220,25 @@ class World:
                 fresh = len(shares[record.turn_id]) - record.recomputed_tokens
                 end = record.usage.cached_tokens + fresh
                 tokens = [*record.prompt, *record.output][:end]
-                # of two that were cancelled in the same prefill, nobody can say who did what
-                sure = bool(record.output) or all_reuse
-                self.computed.append(Computed(record.salt, tokens, sure))
+                # of two that were cancelled in the same prefill, nobody can say who did what, nor
+                # of any where positions are unknown
+                sure = bool(record.output) or (all_reuse and not self.spy.blind)
+                if self.spy.blind and not record.output:
+                    tokens = list(record.prompt)
+                self.computed.append(Computed(record.salt, tokens, sure, _anchors(record, end)))
         self.turns = []
 
     def look_at_reuse(self, record: TurnRecord, alone: bool) -> None:
         """Cached is what earlier turns computed of this prompt: never more, with room no less."""
         cached = record.usage.cached_tokens
-        if not (record.reuse_enabled and record.rewindable):
+        if not record.reuse_enabled:
             assert cached == 0
             return
-        prompt = list(record.prompt)
+        prompt, anchored = list(record.prompt), not record.rewindable
         earlier = [run for run in self.computed if run.salt == record.salt]
-        shared = [(_shared(prompt, run.tokens), run.sure) for run in earlier]
-        most = max((tokens for tokens, _ in shared), default=0)
-        assert not alone or cached <= min(most, len(prompt) - 1)
-        there = max((tokens for tokens, sure in shared if sure), default=0)
-        best = min(there, len(prompt) - 1)
+        most = max((run.serves(prompt, False) for run in earlier), default=0)
+        assert not alone or cached <= most
+        best = max((run.serves(prompt, anchored) for run in earlier if run.sure), default=0)
         if cached < best and record.finish_reason not in ("cancelled", "error"):
             assert not self.roomy, f"{record.turn_id}: {cached} cached, {best} were there"
             self.evicted += 1
@@ -233,6 +254,13 @@ class World:
             assert turn.tokens == heard
             assert turn.cached_tokens == 0
         self.engine.remove_session(again.name)
+
+
+def _anchors(record: TurnRecord, end: int) -> set[int]:
+    """Where a turn must have left checkpoints, had it to."""
+    start, last = record.usage.cached_tokens, len(record.prompt) - 1
+    inside = {mark for mark in (*forks(record.spans), last) if start < mark <= min(end, last)}
+    return inside | {start, end}
 
 
 def _shared(a: list[int], b: list[int]) -> int:

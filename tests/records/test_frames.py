@@ -90,6 +90,7 @@ MODELS = {
     "reuse": "string",
     "fingerprint": "string",
     "path": "string",
+    "kv_bits": "Int64",
 }
 WIDE_ONLY = {
     "fingerprint": "string",
@@ -143,6 +144,7 @@ MODEL = SimpleNamespace(
     reuse="full",
     fingerprint="ab",
     path="/models/demo",
+    kv_bits=None,
 )
 
 

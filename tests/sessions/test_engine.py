@@ -27,6 +27,7 @@ from mlxnb.errors import (
     UnknownSession,
     UnknownTurn,
 )
+from mlxnb.records import frames
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
@@ -335,6 +336,19 @@ def test_the_budget_can_be_set(engine: LocalEngine, tiny: str) -> None:
         with pytest.raises(InvalidOption, match="1 MiB or more"):
             engine.budget = value  # type: ignore[assignment]
     assert engine.session(tiny, max_tokens=2).send("hi").finish_reason == "length"
+
+
+def test_the_memory_is_one_row(engine: LocalEngine, tiny: str) -> None:
+    engine.warm(LONG)
+    frame = engine.memory()
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == frames.MEMORY
+    (row,) = frame.itertuples()
+    assert row.weights_bytes == engine.core.runtime(tiny).info.bytes > 0
+    assert row.kv_bytes + row.snapshots_bytes == engine.core.store.nbytes > 0
+    held = row.weights_bytes + row.kv_bytes + row.snapshots_bytes + row.pool_bytes
+    assert row.total_bytes == held
+    assert row.limit_bytes <= row.budget_bytes == engine.budget
+    assert min(row.available_bytes, row.reserve_bytes) > 0
 
 
 def test_a_block_is_pinned_by_its_id(engine: LocalEngine, tiny: str) -> None:

@@ -38,6 +38,7 @@ def test_an_empty_engine_has_frames_with_all_columns(engine: LocalEngine) -> Non
     assert dtypes(engine.prefix_cache()) == frames.BLOCKS
     assert dtypes(engine.sessions()) == frames.SESSIONS
     assert dtypes(engine.models()) == frames.MODELS
+    assert dtypes(engine.memory()) == frames.MEMORY
     for frame in (engine.turns(), engine.prefix_cache(), engine.sessions()):
         assert len(frame) == 0
     with pytest.raises(UnknownTurn, match="no turn yet"):
@@ -54,6 +55,7 @@ def test_frames_of_a_running_engine_are_the_same(engine: LocalEngine, say: Say) 
         assert dtypes(engine.turns()) == frames.TURNS
         assert dtypes(engine.prefix_cache()) == frames.BLOCKS
         assert dtypes(engine.sessions()) == frames.SESSIONS
+        assert dtypes(engine.memory()) == frames.MEMORY
         running = last(engine)
         assert (running.session, running.model, running.source) == ("s", name, "python")
         assert pd.isna(running.finish_reason)
@@ -304,7 +306,7 @@ def test_reuse_off(engine: LocalEngine, tiny: str) -> None:
 
 
 def test_not_rewindable(engine: LocalEngine, tmp_path: Path) -> None:
-    """A model with a window: it answers, cold, and says why."""
+    """A model with a window: reuse ends at the checkpoint before, and the row says why."""
     tokenizer = byte_level("smollm")
     config = config_of(
         "llama",
@@ -313,15 +315,15 @@ def test_not_rewindable(engine: LocalEngine, tmp_path: Path) -> None:
         layer_types=["sliding_attention", "full_attention"],
     )
     engine.load(save_folder(tmp_path / "m", config, tokenizer), progress=False)
-    session = engine.session(max_tokens=4)
-    session.send("hi")
-    turn = session.send("more")
+    said = "the quick brown fox jumps over the lazy dog and "
+    first = engine.session(max_tokens=4).send(said + "runs away")
+    turn = engine.session(max_tokens=4).send(said + "sleeps")
     row = last(engine)
-    assert (row.miss_reason, row.cached_tokens) == ("not_rewindable", 0)
-    assert engine.models().set_index("name").reuse[turn.model] == "none"
+    assert row.miss_reason == "not_rewindable" and row.cached_tokens < row.diverged_at - 16
+    assert engine.models().set_index("name").reuse[turn.model] == "checkpoint"
+    assert first.cached_tokens == 0
     alone = engine.session(reuse=False, max_tokens=4)
-    alone.send("hi")
-    assert alone.send("more").tokens == turn.tokens
+    assert alone.send(said + "sleeps").tokens == turn.tokens
 
 
 def test_other_model(engine: LocalEngine, tiny: str, tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ class One(Conversation):
         await self.told(lambda: _described(self.session(name), self.sight))
 
     async def delete(self, name: str) -> None:
-        """Forget it."""
-        await self.done(lambda: self.engine.remove_session(self.sight.full(name)))
+        """Forget it; with ``?forget=1`` its KV too."""
+        forget = bool(self.flag("forget"))
+        await self.done(lambda: self.engine.remove_session(self.sight.full(name), forget))
 
 
 class Fork(Conversation):

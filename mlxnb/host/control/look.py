@@ -64,6 +64,14 @@ class Models(Control):
         await self.told(lambda: {"models": to_json(views.all_models(self.engine.core))})
 
 
+class Memory(Control):
+    """``GET api/memory``: what the engine holds and may hold, and what the system has left."""
+
+    async def get(self) -> None:
+        """Answer with a row."""
+        await self.told(lambda: {"memory": to_json(self.engine.core.memory())})
+
+
 class Explain(Control):
     """``GET api/explain/{turn}``, or of the ``last``.
 

@@ -19,17 +19,19 @@ class Load(Control):
 
     async def post(self) -> None:
         """Load, telling how far it is."""
-        fields = self.fields(name=str, adapter=(str, type(None)))
+        fields = self.fields(name=str, adapter=(str, type(None)), kv_bits=(int, type(None)))
         events = Events(self)
 
         def load() -> dict[str, Any]:
-            info = self._load(fields["name"], fields["adapter"], events)
+            info = self._load(events, **fields)
             return {"model": to_json(info)}
 
         await events.run("loaded", load)
 
-    def _load(self, name: str, adapter: str | None, events: Events) -> ModelInfo:
-        source = resolve(name, adapter=adapter, progress=False)
+    def _load(
+        self, events: Events, name: str, adapter: str | None, kv_bits: int | None
+    ) -> ModelInfo:
+        source = resolve(name, adapter=adapter, progress=False, kv_bits=kv_bits)
         return self.engine.load_source(source, progress=events.progress)
 
 

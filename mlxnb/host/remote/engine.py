@@ -13,6 +13,7 @@ from mlxnb.host.remote.wire import Wire, as_it_was, part
 from mlxnb.link.record import HostRecord
 from mlxnb.records.block_row import BlockRow
 from mlxnb.records.explain import Explanation
+from mlxnb.records.memory_row import MemoryRow
 from mlxnb.records.session_row import SessionRow
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions.engine import Engine
@@ -56,12 +57,20 @@ class RemoteEngine(Engine):
     # --- models -------------------------------------------------------------------------------
 
     def load(
-        self, name: str | Path, adapter: str | Path | None = None, progress: bool = True
+        self,
+        name: str | Path,
+        adapter: str | Path | None = None,
+        progress: bool = True,
+        kv_bits: int | None = None,
     ) -> ModelInfo:
         """See `Engine.load`."""
         from mlxnb.models.info import ModelInfo
 
-        body = {"name": _placed(name), "adapter": None if adapter is None else _placed(adapter)}
+        body = {
+            "name": _placed(name),
+            "adapter": None if adapter is None else _placed(adapter),
+            "kv_bits": kv_bits,
+        }
         with self.wire.stream("/load", body) as events, loading_bar(str(name), progress) as show:
             for event, told in events:
                 if event == "loaded":
@@ -114,9 +123,9 @@ class RemoteEngine(Engine):
         """See `Engine.find_session`."""
         return self.adopt(self.wire.get(f"/sessions/{part(name)}"))
 
-    def remove_session(self, name: str) -> None:
+    def remove_session(self, name: str, forget: bool = False) -> None:
         """See `Engine.remove_session`."""
-        self.wire.delete(f"/sessions/{part(name)}")
+        self.wire.delete(f"/sessions/{part(name)}{'?forget=1' if forget else ''}")
         self._sessions.pop(name, None)
 
     # --- looking ------------------------------------------------------------------------------
@@ -147,6 +156,12 @@ class RemoteEngine(Engine):
         from mlxnb.records.frames import models_frame
 
         return models_frame(from_json(list[ModelInfo], self.wire.get("/models")["models"]))
+
+    def memory(self) -> pd.DataFrame:
+        """See `Engine.memory`."""
+        from mlxnb.records.frames import memory_frame
+
+        return memory_frame([from_json(MemoryRow, self.wire.get("/memory")["memory"])])
 
     def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:
         """See `Engine.explain`."""

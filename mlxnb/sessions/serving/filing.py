@@ -164,6 +164,13 @@ class Filing:
             raise _unknown(response_id, "response_id")
         return row
 
+    def known_chain(self, response_id: str, caller: str) -> Chain | None:
+        """A response and all that it continues; None: that cannot be had."""
+        try:
+            return self.chain(response_id, caller)
+        except MlxnbError:
+            return None
+
     def delete(self, response_id: str, caller: str, missing_ok: bool = False) -> None:
         """Delete a response with all that is kept of it; what continues it is lost with it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -147,16 +148,13 @@ class Models:
         names = [runtime.info.name for runtime in self._engine.core.runtimes()]
         found = []
         for name in names:
-            ours, theirs = self._activity.idle_s(name), _idle_s(name, rows)
-            if ours is not None and theirs is not None:
-                found.append((name, min(ours, theirs)))
+            ours = self._activity.idle_s(name)
+            if ours is not None and not _runs(name, rows):
+                ended = self._engine.runner.ends.get(name, -math.inf)
+                found.append((name, min(ours, time.monotonic() - ended)))
         return found
 
 
-def _idle_s(name: str, rows: Sequence[TurnRecord]) -> float | None:
-    """Seconds since a model's last turn; None while one runs."""
-    last = [row for row in rows if row.model == name]
-    if any(row.finish_reason is None for row in last):
-        return None
-    ends = (row.started_at.timestamp() + row.timing.total_s for row in last)
-    return max(0.0, time.time() - max(ends, default=0.0))
+def _runs(name: str, rows: Sequence[TurnRecord]) -> bool:
+    """Whether a turn of a model has not ended."""
+    return any(row.model == name and row.finish_reason is None for row in rows)

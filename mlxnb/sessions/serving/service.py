@@ -172,8 +172,14 @@ class Service:
         return self._filing.stored(response_id, caller)
 
     def delete(self, response_id: str, caller: str) -> None:
-        """Delete a response; see `Filing.delete`."""
+        """Delete a response, and the KV of what it alone holds; see `Filing.delete`."""
+        chain = self._filing.known_chain(response_id, caller)
         self._filing.delete(response_id, caller)
+        if chain is not None and chain.track is not None:
+            before = chain.track.before
+            kept = before.length if before is not None else 0
+            tokens = chain.track.line().tokens
+            self.engine.core.forget(chain.key, chain.salt, tokens, kept)
 
     def cancel(self, response_id: str, caller: str) -> bool:
         """Stop an answer; False: it has ended already. See `Filing.cancel`."""

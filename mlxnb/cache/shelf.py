@@ -1,0 +1,359 @@
+"""The shelf: what a prefix cache writes to disk behind its requests, and takes from there.
+
+A request's KV is packed on the engine's thread when it has ended, a piece between two steps, and
+written by the disk tier's own. What a prompt needs is read by another thread while the request
+waits; the engine's thread only copies it into the pool.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from importlib.metadata import version
+
+import mlx.core as mx
+
+from mlxnb import mlxlm
+from mlxnb.cache.chain import Links, deepest_state, longest
+from mlxnb.cache.disk.entry import Entry
+from mlxnb.cache.disk.tier import DiskTier
+from mlxnb.cache.index import Block, root_id
+from mlxnb.cache.live import Live
+from mlxnb.cache.need import least_bytes
+from mlxnb.cache.packed import pack_blocks, pack_checkpoint, unpack_blocks, unpack_checkpoint
+from mlxnb.cache.pool import BLOCK, Run
+from mlxnb.cache.room import Room
+from mlxnb.cache.space import Space
+from mlxnb.records.tokens import WIDTH, common_prefix
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Of what is packed."""
+PIECE = 2 * 2**20
+"""Bytes that are packed between two steps while requests run."""
+LEAST = BLOCK
+"""Tokens that must be missing in memory for the disk to be asked."""
+LONGEST_S = 10.0
+"""Seconds after which a read counts as given up."""
+HOPE = 1.1
+"""By how much a rate that was too slow is taken for better each time, so that it is tried again."""
+RATE = "restored bytes a second"
+
+Read = tuple[list[Entry], list[Entry], float]
+"""Blocks and checkpoints that were read, and the seconds that it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What is being read for a prompt: a chain up to ``position``, its blocks from ``first`` on.
+
+    ``matched`` tokens of the prompt were in memory.
+    """
+
+    links: Links
+    first: int
+    position: int
+    matched: int
+    began: float
+    read: Future[Read]
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it takes so long that it is given up."""
+        return time.perf_counter() - self.began > LONGEST_S
+
+    def wait(self, timeout: float) -> bool:
+        """Whether all is read, or given up, after ``timeout`` seconds at most."""
+        try:
+            self.read.exception(timeout)
+        except TimeoutError:
+            return self.overdue
+        return True
+
+
+@dataclass(slots=True)
+class _Ended:
+    """A sequence that has ended, on its way to the disk: ``done`` tokens of it are packed."""
+
+    space: Space
+    live: Live
+    tokens: bytes = field(init=False)
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = bytes(self.live.tokens)
+
+    def begins(self, root: str, tokens: bytes) -> bool:
+        """Whether all of it is among these tokens."""
+        return self.live.root.id == root and tokens.startswith(self.tokens)
+
+
+class Shelf:
+    """The disk tier, as a prefix cache uses it.
+
+    Parameters
+    ----------
+    disk
+        Shared by all lives of an engine; its owner closes it.
+    """
+
+    def __init__(self, disk: DiskTier) -> None:
+        self.disk = disk
+        self._ended: deque[_Ended] = deque()
+        self._lock = threading.Lock()
+        self._reading: list[Fetch] = []
+        self._namespaces: dict[str, str] = {}
+
+    def namespace(self, key: str) -> str:
+        """What a model's entries are under: its content, the device, the libraries."""
+        if key not in self._namespaces:
+            parts = [str(FORMAT), key, str(BLOCK), str(mx.default_device())]
+            parts += [f"{name} {version(name)}" for name in ("mlx", "mlx-lm")]
+            digest = blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+            self._namespaces[key] = digest
+        return self._namespaces[key]
+
+    def prepare(self, key: str) -> None:
+        """Learn what is on disk of a model, so that its first prompt need not wait for that."""
+        self.disk.has(self.namespace(key), ())
+
+    # --- to the disk; on the engine's thread --------------------------------------------------
+
+    def add(self, space: Space, live: Live) -> None:
+        """Take note of a sequence that has ended, and of how fast its model computes."""
+        self._ended.append(_Ended(space, live))
+        rate = space.rate()
+        if rate is not None:
+            self.disk.note(_rate(self.namespace(space.key)), rate)
+
+    def work(self, room: Room, spaces: dict[str, Space], running: bool) -> bool:
+        """Pack a piece of what has ended; False: there is nothing to do."""
+        if not self._ended:
+            return False
+        ended = self._ended[0]
+        space = ended.space
+        try:
+            with room.lock:
+                there = spaces.get(space.key) is space
+                more = there and self._pack(space, ended, running)
+        except Exception:
+            log.exception("the KV of an ended request is not kept on disk")
+            more = False
+        if not more:
+            self._ended.popleft()
+        return True
+
+    def _pack(self, space: Space, ended: _Ended, running: bool) -> bool:
+        """Hand a piece to the disk tier; False: that was all, or all that can be had."""
+        links = Links.of(ended.live.root.id, ended.tokens)
+        name = self.namespace(space.key)
+        first = max(ended.done // BLOCK, self.disk.has(name, links.ids))
+        if first >= len(links.ids):
+            self._pack_checkpoints(space, ended, links, name)
+            return False
+        size = max(1, space.pool.token_bytes * BLOCK)
+        count = min(len(links.ids) - first, max(1, (1 if running else 16) * PIECE // size))
+        end = min(links.length, (first + count) * BLOCK)
+        run = _run(space, ended, first * BLOCK, end)
+        if run is None:
+            return False
+        payloads = pack_blocks(space.pool, run) or [memoryview(b"")] * count
+        self.disk.put(name, links.entries(first, payloads))
+        ended.done = end
+        written = links.ids[first : first + count]
+        return self.disk.has(name, written) == len(written)
+
+    def _pack_checkpoints(self, space: Space, ended: _Ended, links: Links, name: str) -> None:
+        """The first checkpoint of a sequence, its last ones, and one at its end."""
+        if not space.anchored:
+            return
+        live, own = ended.live, ended.live.checkpoints
+        chosen = {c.position: c for c in (*own[:1], *own[-2:])}
+        there = live.caches is not None and not live.running and bytes(live.tokens) == ended.tokens
+        if there and live.length not in chosen:
+            chosen[live.length] = space.checkpoint(live)
+        for checkpoint in space.marks(live.root, ended.tokens):
+            chosen.setdefault(checkpoint.position, checkpoint)
+        for position in [p for p in chosen if p <= links.length]:
+            self._pack_tail(space, ended, links.cut(position), name)
+            identity = links.state(position)
+            if not self.disk.has(name, [identity]):
+                data = pack_checkpoint(chosen[position], mlxlm.new_caches(space.model))
+                whole = position // BLOCK
+                parent = links.ids[whole - 1] if whole else None
+                entry = Entry(identity, parent, "state", position, position, b"", data)
+                self.disk.put(name, [entry])
+
+    def _pack_tail(self, space: Space, ended: _Ended, links: Links, name: str) -> None:
+        """The short block up to a checkpoint: prompts that go on otherwise lack the whole one."""
+        whole = links.length // BLOCK * BLOCK
+        if whole == links.length or self.disk.has(name, links.ids[-1:]):
+            return
+        run = _run(space, ended, whole, links.length)
+        if run is not None:
+            payloads = pack_blocks(space.pool, run) or [memoryview(b"")]
+            self.disk.put(name, links.entries(whole // BLOCK, payloads))
+
+    # --- from the disk; on any thread ---------------------------------------------------------
+
+    def look(
+        self, room: Room, space: Space, root: Block, prompt: bytes, matched: int
+    ) -> Fetch | None:
+        """Begin to read what a prompt needs beyond ``matched`` tokens, where that is worth it."""
+        last = len(prompt) // WIDTH - 1
+        if last - matched < LEAST or space.layout is None or self._is_stuck():
+            return None
+        if least_bytes(space, last) > room.limit:  # it would be read for nothing
+            return None
+        name = self.namespace(space.key)
+        has = lambda ids: self.disk.has(name, ids)  # noqa: E731
+        links = longest(root.id, prompt, has)
+        position = min(last, links.length)
+        if space.anchored:
+            position = deepest_state(links, position, has)
+        if position - matched < LEAST or not self._worth(space, position - matched, name):
+            return None
+        with room.lock:
+            first = space.index.match(root, prompt, position).block.end // BLOCK
+        links = links.cut(position) if position % BLOCK == 0 else links
+        ids = links.ids[first : -(-position // BLOCK)]
+        states = [links.state(position)] if space.anchored else []
+        read = _behind(lambda: self._read(name, ids, states))
+        fetch = Fetch(links, first, position, matched, time.perf_counter(), read)
+        with self._lock:
+            self._reading.append(fetch)
+        return fetch
+
+    def _read(self, name: str, ids: list[str], states: list[str]) -> Read:
+        began = time.perf_counter()
+        found = self.disk.get(name, ids), self.disk.get(name, states)
+        return *found, time.perf_counter() - began
+
+    def _is_stuck(self) -> bool:
+        """Whether a read does not come back: until it does, none other is waited for."""
+        with self._lock:
+            self._reading = [fetch for fetch in self._reading if not fetch.read.done()]
+            return any(fetch.overdue for fetch in self._reading)
+
+    def _worth(self, space: Space, tokens: int, name: str) -> bool:
+        """Whether reading so many tokens was measured to be faster than computing them."""
+        computed = space.rate() or self.disk.noted(_rate(name))
+        restored = self.disk.noted(RATE)
+        if computed is None or restored is None:
+            return True
+        worth = tokens * space.pool.token_bytes / restored < tokens / computed
+        if not worth:
+            self.disk.note(RATE, restored * HOPE)
+        return worth
+
+    # --- into memory; on the engine's thread --------------------------------------------------
+
+    def file(self, room: Room, space: Space, root: Block, fetch: Fetch) -> int:
+        """Put what was read into the index; how many tokens that were, 0 if it is of no use."""
+        try:
+            return self._file(room, space, root, fetch)
+        except Exception as error:  # damaged, foreign, not there any more, or too late
+            log.info("nothing was taken from disk: %s", type(error).__name__)
+            return 0
+
+    def _file(self, room: Room, space: Space, root: Block, fetch: Fetch) -> int:
+        blocks, states, seconds = fetch.read.result(timeout=0)
+        began, tokens, end = time.perf_counter(), fetch.links.tokens, fetch.position
+        if space.anchored and not states:
+            return 0
+        filed = self._file_blocks(room, space, root, fetch, blocks)
+        if states and filed >= end:
+            checkpoint = unpack_checkpoint(space.key, states[0].data, space.reach)
+            room.adopt(space, root, tokens, checkpoint)
+        space.tidy(root, tokens[: end * WIDTH])
+        self._note_rate((*blocks, *states), seconds + time.perf_counter() - began)
+        return max(0, space.index.match(root, tokens, end, space.anchored).length - fetch.matched)
+
+    def _file_blocks(
+        self, room: Room, space: Space, root: Block, fetch: Fetch, blocks: list[Entry]
+    ) -> int:
+        """File what is still missing of the blocks; up to where they are there then."""
+        there = space.index.match(root, fetch.links.tokens, fetch.position)
+        parent, begun = there.block, there.block.end // BLOCK - fetch.first
+        if there.length == fetch.position or begun < 0:  # by another, or gone meanwhile
+            return there.length
+        pieces = [entry.tokens for entry in blocks[begun:]]
+        start = parent.end * WIDTH
+        if b"".join(pieces) != fetch.links.tokens[start : start + sum(map(len, pieces))]:
+            return there.length
+        run = unpack_blocks(space.pool, [entry.data for entry in blocks[begun:]])
+        return room.file(space, parent, pieces, run)
+
+    def _note_rate(self, entries: tuple[Entry, ...], seconds: float) -> None:
+        """Note how fast it was; half of it is what was noted before."""
+        nbytes = sum(entry.nbytes for entry in entries)
+        if nbytes >= 2**20:
+            rate = nbytes / seconds
+            self.disk.note(RATE, (rate + (self.disk.noted(RATE) or rate)) / 2)
+
+    # --- for good -----------------------------------------------------------------------------
+
+    def leave(self, space: Space) -> None:
+        """A model goes: what has ended and is not packed yet is not kept."""
+        self._ended = deque(ended for ended in self._ended if ended.space is not space)
+
+    def forget(self, key: str, salt: str, tokens: bytes, kept: int) -> None:
+        """Delete what comes after the first ``kept`` tokens, up to where another goes on."""
+        name, links = self.namespace(key), Links.of(root_id(key, salt), tokens)
+        self._ended = deque(e for e in self._ended if not e.begins(links.root, tokens))
+        ends = range(kept + 1, links.length + 1)
+        states = [end for end in ends if self.disk.has(name, [links.state(end)])]
+        tails = [end for end in ends if end % BLOCK and self.disk.has(name, [links.tail(end)])]
+        if states:
+            shared = self._shared(name, links, {links.tail(end) for end in tails})
+            states, tails = ([e for e in some if e > shared] for some in (states, tails))
+        blocks = links.ids[kept // BLOCK : links.length // BLOCK]
+        short = [*map(links.state, states), *map(links.tail, tails)]
+        self.disk.forget(name, [*blocks, *short])
+
+    def _shared(self, name: str, links: Links, tails: set[str]) -> int:
+        """Tokens of a chain that others on disk begin with too."""
+        own, shared = set(links.ids) | tails, 0
+        for stored in self.disk.entries(name):
+            if stored.kind == "kv" and stored.parent in own and stored.id not in own:
+                for entry in self.disk.get(name, [stored.id]):
+                    rest = links.tokens[entry.start * WIDTH :]
+                    shared = max(shared, entry.start + common_prefix(entry.tokens, rest))
+        return shared
+
+
+def _behind(work: Callable[[], Read]) -> Future[Read]:
+    """Do something on a thread of its own, which the end of the process does not wait for."""
+    future: Future[Read] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="mlxnb-disk-reader", daemon=True).start()
+    return future
+
+
+def _rate(namespace: str) -> str:
+    return f"{namespace} computed tokens a second"
+
+
+def _run(space: Space, ended: _Ended, start: int, end: int) -> Run | None:
+    """Keys and values of some tokens of an ended sequence; None: they are not there any more."""
+    live = ended.live
+    own = bytes(live.tokens[: end * WIDTH]) == ended.tokens[: end * WIDTH]
+    if own and (live.caches is not None or live.pages is not None) and not live.running:
+        return space.read(live, start, end)
+    match = space.index.match(live.root, ended.tokens, end)
+    if match.length < end:
+        return None
+    return space.read_blocks(match.slots()[start // BLOCK :], end - start)
