@@ -64,18 +64,18 @@ class Fetch:
     began: float
     read: Future[Read]
 
-    @property
-    def overdue(self) -> bool:
-        """Whether it takes so long that it is given up."""
-        return time.perf_counter() - self.began > LONGEST_S
-
     def wait(self, timeout: float) -> bool:
         """Whether all is read, or given up, after ``timeout`` seconds at most."""
         try:
             self.read.exception(timeout)
         except TimeoutError:
-            return self.overdue
+            return _is_overdue(self.began)
         return True
+
+
+def _is_overdue(began: float) -> bool:
+    """Whether what began then is given up."""
+    return time.perf_counter() - began > LONGEST_S
 
 
 @dataclass(slots=True)
@@ -107,8 +107,7 @@ class Shelf:
     def __init__(self, disk: DiskTier) -> None:
         self.disk = disk
         self._ended: deque[_Ended] = deque()
-        self._lock = threading.Lock()
-        self._reading: list[Fetch] = []
+        self._reading: set[float] = set()
         self._namespaces: dict[str, str] = {}
 
     def namespace(self, key: str) -> str:
@@ -226,21 +225,20 @@ class Shelf:
         ids = links.ids[first : -(-position // BLOCK)]
         states = [links.state(position)] if space.anchored else []
         read = _behind(lambda: self._read(name, ids, states))
-        fetch = Fetch(links, first, position, matched, time.perf_counter(), read)
-        with self._lock:
-            self._reading.append(fetch)
-        return fetch
+        return Fetch(links, first, position, matched, time.perf_counter(), read)
 
     def _read(self, name: str, ids: list[str], states: list[str]) -> Read:
         began = time.perf_counter()
-        found = self.disk.get(name, ids), self.disk.get(name, states)
+        self._reading.add(began)
+        try:
+            found = self.disk.get(name, ids), self.disk.get(name, states)
+        finally:
+            self._reading.discard(began)
         return *found, time.perf_counter() - began
 
     def _is_stuck(self) -> bool:
         """Whether a read does not come back: until it does, none other is waited for."""
-        with self._lock:
-            self._reading = [fetch for fetch in self._reading if not fetch.read.done()]
-            return any(fetch.overdue for fetch in self._reading)
+        return any(_is_overdue(began) for began in list(self._reading))
 
     def _worth(self, space: Space, tokens: int, name: str) -> bool:
         """Whether reading so many tokens was measured to be faster than computing them."""

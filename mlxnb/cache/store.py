@@ -180,9 +180,10 @@ class PrefixCache:
         return cold_plan(Block("", None, b"", 0, None), prompt, None)
 
     def release(self, plan: Plan) -> None:
-        """Let go of what a plan pinned."""
+        """Let go of what a plan pinned, and of what was read for it."""
         with self.lock:
             plan.release()
+            plan.fetch = None
 
     def awaited(self, key: str, plan: Plan) -> Live | None:
         """A running sequence that is going to hold clearly more of this prompt than it does."""

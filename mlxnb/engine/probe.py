@@ -26,6 +26,8 @@ LENGTHS = (2, 4)
 """Tokens in the two ragged rows."""
 STEPS = 2
 """Tokens that each row decodes."""
+EDITION = 2
+"""Of the trials: notes of another one are not believed."""
 RESTORED, FOLLOWING = 5, (3, 1)
 """Tokens before the checkpoint of a trial, and those that it is fed with after it."""
 
@@ -197,7 +199,8 @@ def _greedy(logprobs: mx.array) -> mx.array:
 
 
 def _versions() -> str:
-    return f"mlx {version('mlx')}, mlx-lm {version('mlx-lm')}, {mx.default_device()}"
+    libraries = f"mlx {version('mlx')}, mlx-lm {version('mlx-lm')}"
+    return f"{libraries}, {mx.default_device()}, trials {EDITION}"
 
 
 def _remembered(note: Path | None, question: str) -> bool | None:

@@ -82,14 +82,20 @@ def test_the_configuration_reaches_the_host_and_no_command_line(tmp_path: Path) 
         assert not list((tmp_path / "state").glob("headless-*.json"))
 
 
+def killed(record: HostRecord) -> None:
+    """Kill a host, and see it gone: what it has accepted until then is lost with it."""
+    os.kill(record.process.pid, signal.SIGKILL)
+    until(lambda: not psutil.pid_exists(record.process.pid))
+
+
 def test_a_killed_host_is_started_anew(tmp_path: Path) -> None:
     with supervised(tmp_path) as server:
         first = server.post("/v1/responses", {"model": "x"}).json()["host"]
-        os.kill(headless().process.pid, signal.SIGKILL)
+        killed(headless())
         saw = server.post("/v1/responses", {"model": "x"}).json()
         assert saw["host"] == headless().id != first
         # without a request too
-        os.kill(headless().process.pid, signal.SIGKILL)
+        killed(headless())
         until(lambda: [one for one in records("headless") if one.id not in (first, saw["host"])])
 
 
