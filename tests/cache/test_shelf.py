@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from engine.running import until
 
 from mlxnb.cache import shelf
 from mlxnb.cache.chain import Links, deepest_state, longest
@@ -789,13 +791,24 @@ def test_a_read_that_does_not_come_back_is_given_up(
     assert plan.matched == 100
 
 
+def test_what_was_read_is_held_by_its_plan_alone(slow: tuple[Life, Gate]) -> None:
+    life, gate = slow
+    plan = life.plan(tokens(0, 120))
+    gate.open()
+    assert plan.fetch is not None
+    read = weakref.ref(plan.fetch.read)
+    life.store.retire(life.begin(plan))
+    until(lambda: read() is None)  # the thread that has read it ends
+
+
 def test_a_request_that_leaves_leaves_its_read_behind(slow: tuple[Life, Gate]) -> None:
     life, gate = slow
     plan = life.plan(tokens(0, 120))
+    fetch = plan.fetch
     life.store.release(plan)
     gate.open()
-    assert plan.fetch is not None
-    plan.fetch.wait(PATIENCE_S)
+    assert plan.fetch is None and fetch is not None
+    fetch.wait(PATIENCE_S)
     assert len(life.store.index) == 0
 
 

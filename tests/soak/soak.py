@@ -1,23 +1,23 @@
 """A long day of an engine: several talk at once, models come and go, and nothing may go wrong.
 
 Rounds of a second or so. In a round, threads talk as they like while budgets change, blocks are
-pinned and models are unloaded under them. Between rounds nothing may be in use, every answer is
-compared with a cold run of plain mlx-lm over contiguous caches, and memory is looked at.
+pinned and models are unloaded under them; where there are faults, the disk, the system's memory
+and the engine's thread fail too. Between rounds nothing may be in use, every answer is compared
+with a cold run of plain mlx-lm over contiguous caches, and memory is looked at.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import random
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -28,10 +28,12 @@ from parity.spy import TOLERANCE, Logits
 
 from mlxnb import mlxlm
 from mlxnb.engine.runtime import Rate
-from mlxnb.errors import UnknownBlock
+from mlxnb.errors import EngineDied, NotEnoughMemory, NothingLoaded, UnknownBlock
 from mlxnb.records.turn import TurnRecord
 from mlxnb.sessions.local import LocalEngine
 
+from .faults import Faults
+from .models import Model
 from .talker import Talker
 
 TALKERS = 5
@@ -39,12 +41,18 @@ ACTS = 12
 """What each talker does in a round."""
 BUDGETS = [400_000, 1_200_000, 3_000_000, 64_000_000]
 """Bytes: from what refuses a long prompt to what holds everything."""
+LITTLE = [100_000, 250_000, 1_000_000, 64_000_000]
+"""The same for models whose sequences take little."""
 HANG_S = 240
 """Seconds in which a round ends, however slow the machine."""
 CHUNKS = (3, 8, 17, 40, 200)
 """Tokens of a prefill chunk: there is time for much between them."""
 EXPECTED = ("BudgetExceeded", "ModelUnloaded")
 """Errors with which a turn may end here."""
+BY_FAULTS = ("EngineDied", "ShortOfMemory")
+"""And where there are faults."""
+RENEW = 12
+"""Rounds that an engine lives, where it has a disk to go on from."""
 
 
 @dataclass
@@ -60,6 +68,10 @@ class Seen:
     errors: Counter[str] = field(default_factory=Counter)
     misses: Counter[str] = field(default_factory=Counter)
     joined: int = 0
+    disk: int = 0
+    forgotten: int = 0
+    engines: int = 1
+    faults: Counter[str] = field(default_factory=Counter)
     unloads: int = 0
     pins: int = 0
     paged: int = 0
@@ -87,30 +99,61 @@ class Seen:
                 f"cache {dict(self.ways)}, misses {dict(self.misses)}",
                 f"joined tokens {self.joined}, unloads {self.unloads}, pins {self.pins}, "
                 f"rounds with paged caches {self.paged}",
+                f"tokens from disk {self.disk}, sessions forgotten {self.forgotten}, engines "
+                f"{self.engines}, faults {dict(self.faults)}",
                 f"MLX's memory beyond weights and KV {memory}; resident {resident}",
             ]
         )
 
 
 class Soak:
-    """An engine with models from these folders, and those who talk to it."""
+    """An engine with these models, and those who talk to it.
 
-    def __init__(self, engine: LocalEngine, folders: list[Path], seed: str) -> None:
+    Parameters
+    ----------
+    faults
+        What goes wrong around it; None: nothing does, and there is no disk.
+    budgets
+        Bytes for KV, the least and the most of them at times for a whole round.
+    """
+
+    def __init__(
+        self,
+        engine: LocalEngine,
+        models: list[Model],
+        seed: str,
+        faults: Faults | None = None,
+        budgets: Sequence[int] = BUDGETS,
+    ) -> None:
         self.seen = Seen()
         self.engine = engine
         self.random = random.Random(seed)
-        self.folders = folders
-        self._cold: dict[str, Any] = {}
-        self.talkers = [Talker(engine, self.names, f"{seed} {n}") for n in range(TALKERS)]
-        for folder in folders:
-            self.load(folder)
+        self.models = models
+        self.faults, self.budgets = faults, budgets
+        self._seed = seed
+        self._tolerance = {str(model.folder): model.tolerance for model in models}
+        self._begin()
+
+    def _begin(self) -> None:
+        seed = f"{self._seed} {self.seen.engines}"
+        self.talkers = [Talker(self.engine, self.names, f"{seed} {n}") for n in range(TALKERS)]
+        for model in self.models:
+            self.load(model)
 
     def names(self) -> list[str]:
         """The models that are loaded."""
         return self.engine.core.names()
 
-    def load(self, folder: Path) -> None:
-        self.engine.load(folder, progress=False)
+    def load(self, model: Model) -> None:
+        self.engine.load(model.folder, progress=False, kv_bits=model.kv_bits)
+
+    def renew(self) -> None:
+        """An engine goes, and another one comes to what it has left on disk."""
+        assert self.faults is not None, "without a disk nothing is left"
+        self.engine.close()
+        self.engine = self.faults.open()
+        self.seen.engines += 1
+        self._begin()
 
     # --- a round ------------------------------------------------------------------------------
 
@@ -121,20 +164,35 @@ class Soak:
         """
         harsh = self.seen.rounds % 2 == 0
         meddle = self.meddle_harshly if harsh else self.meddle
+        if self.faults is not None and self.seen.rounds % RENEW == RENEW - 1:
+            self.renew()
         late = time.monotonic() + HANG_S
 
         def meanwhile() -> None:
             assert time.monotonic() < late, self.hanging()
-            meddle()
+            with self.forgiving():
+                meddle()
 
-        with _no_hang(), _random_chunks(self.random.choice(CHUNKS)):
-            self.engine.core.budget = min(BUDGETS) if harsh else max(BUDGETS)
+        with _no_hang(), _random_chunks(self.random.choice(CHUNKS)), self.trouble():
+            self.engine.core.budget = min(self.budgets) if harsh else max(self.budgets)
             _together([*map(_acting, self.talkers)], meanwhile)
+            if self.faults is not None:
+                self.faults.mend()
             self.unpin()
-            for folder in self.folders:
-                self.load(folder)
-            self.engine.core.budget = self.random.choice(BUDGETS)
+            for model in self.models:
+                self.load(model)
+            self.rebudget()
             self.look()
+
+    def trouble(self) -> AbstractContextManager[None]:
+        """Where faults may happen, if there are any."""
+        return nullcontext() if self.faults is None else self.faults.at_work()
+
+    def forgiving(self) -> AbstractContextManager[None]:
+        """Where models, memory and the thread may go under us, if there are faults."""
+        if self.faults is None:
+            return nullcontext()
+        return suppress(EngineDied, NotEnoughMemory, NothingLoaded)
 
     def hanging(self) -> str:
         """What has been, and how far the requests are that have not ended."""
@@ -154,16 +212,21 @@ class Soak:
         acts += [self.unpin, self.show, self.show]
         if self.random.random() < 0.03:
             acts = [self.replace]
+        if self.faults is not None and self.random.random() < 0.15:
+            acts = [self.faults.happen]
         self.random.choice(acts)()
         time.sleep(self.random.random() * 0.03)
 
     def meddle_harshly(self) -> None:
         """Models go while something runs on them."""
-        self.random.choice([self.replace, self.pin, self.unpin, self.show])()
+        acts = [self.replace, self.pin, self.unpin, self.show]
+        if self.faults is not None:
+            acts.append(self.faults.happen)
+        self.random.choice(acts)()
         time.sleep(self.random.random() * 0.05)
 
     def rebudget(self) -> None:
-        self.engine.core.budget = self.random.choice(BUDGETS)
+        self.engine.core.budget = self.random.choice(self.budgets)
 
     def pin(self) -> None:
         names = self.engine.prefix_cache().block_id.tolist()
@@ -184,12 +247,12 @@ class Soak:
 
     def replace(self) -> None:
         """A model goes, whatever runs on it, and may come back."""
-        folder = self.random.choice(self.folders)
-        if str(folder) in self.names():
-            self.engine.unload(str(folder))
+        model = self.random.choice(self.models)
+        if str(model.folder) in self.names():
+            self.engine.unload(str(model.folder))
             self.seen.unloads += 1
         if self.random.random() < 0.7:
-            self.load(folder)
+            self.load(model)
 
     # --- what must hold -----------------------------------------------------------------------
 
@@ -203,6 +266,11 @@ class Soak:
             turns, talker.turns = talker.turns, []
             for turn in turns:
                 self.look_at(self.engine.ledger[turn])
+            seen.forgotten, talker.forgotten = seen.forgotten + talker.forgotten, 0
+        if self.faults is not None:
+            seen.faults = self.faults.seen
+        if self.faults is not None:
+            gc.collect()  # what a dead thread has left
         seen.beyond.append(self.engine.core.owner.call(self._beyond))
         seen.resident.append(psutil.Process().memory_info().rss)
 
@@ -214,11 +282,13 @@ class Soak:
         seen.ways[record.cache] += 1
         seen.misses[str(record.miss_reason)] += 1
         seen.joined += record.joined_tokens
+        seen.disk += record.disk_tokens
         if record.finish_reason == "error":
             name = str(record.error).partition(":")[0]
-            assert name in EXPECTED, record.error
+            assert name in (EXPECTED if self.faults is None else EXPECTED + BY_FAULTS), record.error
             seen.errors[name] += 1
         assert 0 <= record.usage.cached_tokens < len(record.prompt)
+        assert 0 <= record.disk_tokens + record.joined_tokens <= record.usage.cached_tokens
         assert record.reuse_enabled or record.usage.cached_tokens == 0
         if record.output:
             self.compare(record, self.cold(record))
@@ -228,7 +298,7 @@ class Soak:
         for number, token in enumerate(record.output):
             row = logits[len(record.prompt) - 1 + number]
             gap = float(row.max() - row[token])
-            assert gap <= TOLERANCE, (
+            assert gap <= self._tolerance[record.model], (
                 f"{record.turn_id} of {record.model}: token {number} is {token}, a cold run has "
                 f"{row.argmax()}, by {gap}"
             )

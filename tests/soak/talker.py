@@ -11,15 +11,20 @@ from parity.world import WORDS
 
 from mlxnb.errors import (
     ContextOverflow,
+    EngineDied,
     ModelUnloaded,
+    NotEnoughMemory,
     NothingLoaded,
     QueueFull,
     RequestFailed,
+    ShortOfMemory,
 )
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
 
+AWAY = (NothingLoaded, ModelUnloaded, QueueFull, EngineDied, ShortOfMemory, NotEnoughMemory)
+"""What may be raised where models, memory or the engine's thread go in the midst of an act."""
 SOON_S = 0.03
 """Seconds within which a cancel comes: an answer of a tiny model takes about as long."""
 BEGINNINGS = [" ".join(WORDS[:count]) for count in (1, 4, 9)]
@@ -39,6 +44,7 @@ class Talker:
         self.random = random.Random(seed)
         self.sessions: list[Session] = []
         self.turns: list[str] = []
+        self.forgotten = 0
         self._engine = engine
         self._models = models
 
@@ -48,7 +54,7 @@ class Talker:
         acts += [self.new, self.fork, self.rewind, self.reset, self.warm]
         try:
             self.random.choice(acts)()
-        except (NothingLoaded, ModelUnloaded, QueueFull):
+        except AWAY:
             time.sleep(0.01)
 
     # --- what can be done ---------------------------------------------------------------------
@@ -82,8 +88,10 @@ class Talker:
 
     def _forget(self, sessions: list[Session]) -> None:
         for session in sessions:
+            forget = self.random.random() < 0.3
             self.sessions.remove(session)
-            self._engine.remove_session(session.name)
+            self._engine.remove_session(session.name, forget)
+            self.forgotten += forget
 
     def say(self) -> None:
         """Say something; some is cancelled, some is answered twice."""

@@ -1,0 +1,32 @@
+"""The tiny models of a soak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from parity.families import FAMILIES, Family
+from parity.spy import TOLERANCE
+
+WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+"""Heads that are wide enough for KV in a few bits."""
+COARSE = 0.05
+"""Of logits over KV in a few bits: rounding may move a key to the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A folder, in how many bits its KV is kept, and how close logits have to be."""
+
+    folder: Path
+    kv_bits: int | None = None
+    tolerance: float = TOLERANCE
+
+
+def make(name: str, parent: Path) -> Model:
+    """Write a family's model; ``llama:8`` keeps its KV in 8 bits."""
+    family, _, bits = name.partition(":")
+    folder = parent / name.replace(":", "-")
+    if bits:
+        return Model(Family(family, WIDE).save(folder), int(bits), COARSE)
+    return Model(FAMILIES[family].save(folder))
