@@ -18,8 +18,6 @@ from link.fake_host import until
 from mlxnb.link import keys
 
 BASE_URL = "/a/b/"  # anything but "/" would show a path that is put together wrongly
-SPARED = Path(__file__).with_name("spared")
-"""What servers do without, so that they start in half the time."""
 
 
 class Server:
@@ -97,7 +95,6 @@ def environment(folder: Path) -> dict[str, str]:
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
         "JUPYTER_DATA_DIR": str(folder / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-        "PYTHONPATH": os.pathsep.join([str(SPARED), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
 
 
