@@ -47,6 +47,7 @@ def _rows(run: Run, members: list[int], side: int) -> Bytes:
     if tokens < blocks * BLOCK:
         stacked = mx.pad(stacked, [(0, 0), (0, 0), (0, blocks * BLOCK - tokens), (0, 0)])
     flat = mx.contiguous(stacked).reshape(layers, heads, blocks, BLOCK * dim).view(mx.uint8)
+    mx.eval(flat)  # NumPy would wait for it with the interpreter's lock in hand
     return np.asarray(flat).transpose(2, 0, 1, 3)
 
 

@@ -155,11 +155,20 @@ class Space:
             pieces = pieces[: len(slots)]
             tokens = len(pieces) * BLOCK
             if slots:
-                self.pool.write(slots, [(k[:, :tokens], v[:, :tokens]) for k, v in run])
+                self._store(slots, [(k[:, :tokens], v[:, :tokens]) for k, v in run])
                 self._file(after, pieces, slots)
         finally:
             after.refs -= 1
         return after.end + sum(map(len, pieces)) // WIDTH
+
+    def _store(self, slots: list[Slot], run: Run) -> None:
+        """Write KV into slots just taken, which go back if that fails."""
+        try:
+            self.pool.write(slots, run)
+        except BaseException:
+            for slot in slots:
+                self.pool.give_back(slot)
+            raise
 
     def _write(self, live: Live, start: int, end: int, slots: list[Slot]) -> None:
         try:
@@ -173,6 +182,11 @@ class Space:
 
     def _file(self, parent: Block, pieces: list[bytes], slots: list[Slot]) -> None:
         for piece, slot in zip(pieces, slots, strict=True):
+            there = parent.children.get(piece)
+            if there is not None:  # a hot cache that made way for these slots has left it
+                self.pool.give_back(slot)
+                parent = there
+                continue
             self._drop_shorter(parent, piece)
             parent = self.index.add(parent, piece, slot)
             self.blocks[slot] = parent

@@ -19,7 +19,7 @@ from .soak import BUDGETS, EXPECTED, Soak
 
 ROUNDS = 120
 """Within which everything has been seen, on however slow a machine."""
-SECONDS = float(os.environ.get("MLXNB_SOAK_SECONDS", "25"))
+SECONDS = float(os.environ.get("MLXNB_SOAK_SECONDS", "15"))
 """For which it goes on at least."""
 
 Make = Callable[..., Soak]
