@@ -528,6 +528,24 @@ def test_what_runs_keeps_the_slots_that_it_was_promised(open_life: Open, budget:
     two.store.retire(live)
 
 
+def test_a_hot_cache_that_makes_way_may_leave_the_very_blocks(open_life: Open) -> None:
+    """Two have computed the same: a request relies on one, the other goes for its blocks."""
+    two = open_life("paged", budget=2 * kv.SLAB_BYTES)
+    lives = [two.store.admit("model", two.plan(tokens(0, 100), owner)) for owner in "ab"]
+    lives.append(two.store.admit("model", two.plan(tokens(5000, 100), "d")))
+    for live in lives:
+        two.feed(live, unpack(live.prompt))
+        two.store.retire(live)
+    one = open_life("paged")
+    one.talk(tokens(0, 200), "a")
+    one.write()
+    plan = two.plan(tokens(0, 220), "c")
+    assert plan.fetch is not None and plan.matched == 100
+    live = two.begin(plan)
+    assert (plan.matched, plan.fetched) == (200, 100)
+    two.store.retire(live)
+
+
 def test_blocks_without_keys_that_lead_nowhere_do_not_stay(open_life: Open) -> None:
     """C17: the checkpoint is gone from disk, or there is no room for it."""
     one = open_life("states alone")
