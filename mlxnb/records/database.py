@@ -69,20 +69,31 @@ class Database:
         return self._alone(lambda connection: _within(connection, "BEGIN", work))
 
     def scrub(self) -> None:
-        """Empty the log beside the file, where deleted rows may still be read.
+        """Write the file anew and empty the log beside it: nothing deleted is in them any more.
+
+        ``secure_delete`` alone leaves what SQLite moved from one page to another [1]_.
 
         Raises
         ------
         StorageTimeout, StorageFailed
             As ``run``.
+
+        References
+        ----------
+        .. [1] https://www.sqlite.org/pragma.html#pragma_secure_delete
         """
-        self._alone(
-            lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-        )
+
+        def work(connection: sqlite3.Connection) -> bool:
+            connection.execute("VACUUM")
+            (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return bool(busy)
+
+        if self._alone(work):
+            raise self._busy()
 
     def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if not self._lock.acquire(timeout=BUSY_S):
-            raise StorageTimeout(f"the store {self.path} is busy; try again")
+            raise self._busy()
         try:
             try:
                 return work(self._open())
@@ -169,8 +180,11 @@ class Database:
 
     def _failure(self, error: sqlite3.Error) -> Exception:
         if _is_busy(error):
-            return StorageTimeout(f"the store {self.path} is busy; try again")
+            return self._busy()
         return self._failed(str(error))
+
+    def _busy(self) -> StorageTimeout:
+        return StorageTimeout(f"the store {self.path} is busy; try again")
 
     def _failed(self, reason: str) -> StorageFailed:
         return StorageFailed(

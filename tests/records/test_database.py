@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
@@ -113,6 +114,50 @@ def test_deleted_rows_are_not_left_in_the_log(one: Database, path: Path) -> None
     one.run(lambda connection: connection.execute("DELETE FROM words"))
     one.scrub()
     assert not any(b"xyzzy" in file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_deleted_rows_are_not_left_in_the_file(one: Database, path: Path) -> None:
+    """Not where SQLite has moved rows between pages either."""
+    draw = random.Random(1)
+    names = [f"{n} " + "x" * draw.randrange(20, 300) for n in range(1000)]
+    secret = [f"plugh {name}" for name in names]
+
+    def fill(connection: sqlite3.Connection) -> None:
+        for pair in zip(names, secret, secret, strict=True):
+            connection.executemany("INSERT INTO words VALUES (?)", [(word,) for word in pair])
+
+    def delete(connection: sqlite3.Connection) -> None:
+        for word in draw.sample(secret, len(secret)):
+            connection.execute("DELETE FROM words WHERE word = ?", (word,))
+
+    def left() -> bool:
+        return any(b"plugh" in file.read_bytes() for file in path.parent.iterdir())
+
+    one.run(fill)
+    one.run(delete)
+    one.read(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+    assert left()
+    one.scrub()
+    assert not left()
+    assert one.read(words) == sorted(names)
+
+
+def test_who_still_reads_deleted_rows_is_waited_for(
+    one: Database, two: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    one.run(add("xyzzy"))
+
+    def reading(connection: sqlite3.Connection) -> None:
+        assert words(connection) == ["xyzzy"]
+        one.run(lambda connection: connection.execute("DELETE FROM words"))
+        with pytest.raises(StorageTimeout, match="busy"):
+            one.scrub()
+        assert words(connection) == ["xyzzy"]
+
+    two.read(reading)
+    one.scrub()
+    assert not any(b"xyzzy" in file.read_bytes() for file in one.path.parent.iterdir())
 
 
 def test_messages_name_what_can_be_turned_off(tmp_path: Path) -> None:

@@ -51,5 +51,7 @@ class Chores:
             self._remover.sweep(self._limits.orphan_s)
             self._keeper.shrink()
         self._keeper.save()
+        if self._remover.unclean:
+            self._remover.scrub()
         if self._untidy:
             self._untidy = self._rewriter.tidy()

@@ -11,15 +11,23 @@ from mlxnb.cache.disk import rows, shard
 from mlxnb.cache.disk.rewriting import Rewriter
 from mlxnb.cache.disk.schema import KEPT, ticks
 from mlxnb.cache.disk.stock import Stock, stocks
+from mlxnb.errors import StorageTimeout
 from mlxnb.records.database import Database
 
 
 class Remover:
-    """Deletes rows, and the bytes with them. One thread at a time."""
+    """Deletes rows, and the bytes with them. One thread at a time.
+
+    Attributes
+    ----------
+    unclean
+        Whether what was deleted may still be read in the index: others were using it.
+    """
 
     def __init__(self, database: Database, rewriter: Rewriter) -> None:
         self._database, self._rewriter = database, rewriter
         self._folder = database.path.parent
+        self.unclean = False
 
     def drop(self, namespace: str, lost: Sequence[rows.Row]) -> None:
         """Delete rows whose bytes are damaged or gone."""
@@ -36,7 +44,7 @@ class Remover:
             partly = stock.namespace == namespace and stock.live < stock.payload
             if stock.count == 0 or (partly and self._holds(stock, gone)):
                 self._rewriter.join([stock])
-        self._database.scrub()
+        self.scrub()
 
     def _holds(self, stock: Stock, ids: set[str]) -> bool:
         """Whether bytes of these entries are in a shard; True for one that is no shard."""
@@ -51,7 +59,14 @@ class Remover:
         shard.remove(self._folder, names)
         if namespace is None:
             self._sweep_files(0.0)
-        self._database.scrub()
+        self.scrub()
+
+    def scrub(self) -> None:
+        """See that nothing deleted is in the index any more, if others let it be done now."""
+        self.unclean = True
+        with contextlib.suppress(StorageTimeout):
+            self._database.scrub()
+            self.unclean = False
 
     def sweep(self, age: float) -> None:
         """Delete files of that age that no row knows, and rows whose file is gone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,8 +16,11 @@ import pytest
 
 from mlxnb.cache.disk import known, schema, shard
 from mlxnb.cache.disk.entry import Entry
+from mlxnb.cache.disk.schema import MIGRATIONS
 from mlxnb.cache.disk.shard import Shard
-from mlxnb.cache.disk.tier import DiskTier
+from mlxnb.cache.disk.tier import INDEX, DiskTier
+from mlxnb.records import database
+from mlxnb.records.database import Database
 
 from .conftest import Make
 from .test_tier import left_on_disk
@@ -99,6 +103,32 @@ def test_what_another_forgets_while_it_is_merged_is_gone(
     assert one.flush(PATIENCE_S)
     assert left_on_disk(folder, gone + kept[1:]) == []
     assert plain(one.get(SPACE, ids(kept))) == plain(kept[:1])
+
+
+def test_what_another_still_reads_is_wiped_later(
+    make: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    tier, entries = make(), chain("a", 3)
+    write(tier, entries)
+    other = Database(folder / INDEX, MIGRATIONS)
+
+    def left() -> bool:
+        return any(entries[2].tokens in file.read_bytes() for file in folder.iterdir())
+
+    def reading(connection: sqlite3.Connection) -> None:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (3,)
+        tier.forget(SPACE, ids(entries[2:]))
+        assert tier.flush(PATIENCE_S)
+        assert left()
+
+    other.read(reading)
+    until = time.monotonic() + PATIENCE_S
+    while left():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert (tier.state, tier.has(SPACE, ids(entries))) == ("ok", 2)
+    other.close()
 
 
 def test_shards_that_two_merge_at_once_are_merged_once(
