@@ -42,8 +42,12 @@ DOORS = pytest.mark.parametrize("open_stream", [responses, messages, completions
 
 @pytest.fixture(autouse=True)
 def ready(place: Place) -> None:
-    """The model is loaded, which takes steps of its own, and idle."""
-    place.openai().responses.create(model="long", input="Hi", max_output_tokens=1)
+    load(place, "long")
+
+
+def load(place: Place, model: str) -> None:
+    """See that a model is loaded, which takes steps of its own, and idle."""
+    place.openai().responses.create(model=model, input="Hi", max_output_tokens=1)
     place.wait_idle()
 
 
@@ -187,6 +191,7 @@ def test_a_body_that_is_too_large(place: Place) -> None:  # W58
 
 
 def test_a_model_that_goes_under_a_request_is_a_conflict(place: Place) -> None:  # W47
+    load(place, "going")
     with ThreadPoolExecutor(3) as pool, place.gate("going") as gate:
         one = pool.submit(place.openai().responses.create, model="going", input="Hi")
         gate.wait()
