@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from mlxnb.cache.disk.entry import Entry
@@ -14,8 +14,8 @@ from mlxnb.records.tokens import WIDTH
 STATE = b"checkpoint"
 """Told apart from a block's tokens by its length."""
 
-Has = Callable[[list[str]], int]
-"""How many of the leading ids are on disk."""
+Has = Callable[[Iterable[str]], int]
+"""How many of the leading ids are on disk; those after the first that is not are not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,7 @@ class Links:
     @classmethod
     def of(cls, root: str, tokens: bytes) -> Links:
         """Of packed tokens after the root of that id."""
-        ids, parent = [], root
-        for piece in pieces_of(tokens):
-            parent = chained(parent, piece)
-            ids.append(parent)
-        return cls(root, tokens, ids)
+        return cls(root, tokens, list(_ids(root, tokens)))
 
     @property
     def length(self) -> int:
@@ -71,10 +67,26 @@ class Links:
             yield Entry(self.ids[number], parent, "kv", start, end, piece, data)
 
 
+def _ids(root: str, tokens: bytes) -> Iterator[str]:
+    """The ids of the pieces, each made when it is asked for."""
+    parent = root
+    for piece in pieces_of(tokens):
+        parent = chained(parent, piece)
+        yield parent
+
+
 def longest(root: str, prompt: bytes, has: Has) -> Links:
     """As much of a prompt as is on disk: whole blocks, then the longest tail."""
-    links = Links.of(root, prompt[: len(prompt) // WIDTH // BLOCK * BLOCK * WIDTH])
-    there = links.cut(BLOCK * has(links.ids))
+    whole = prompt[: len(prompt) // WIDTH // BLOCK * BLOCK * WIDTH]
+    ids: list[str] = []
+
+    def asked() -> Iterator[str]:
+        for name in _ids(root, whole):
+            ids.append(name)
+            yield name
+
+    count = has(asked())
+    there = Links(root, prompt[: count * BLOCK * WIDTH], ids[:count])
     rest = prompt[len(there.tokens) :]
     for length in range(min(BLOCK - 1, len(rest) // WIDTH), 0, -1):
         piece = rest[: length * WIDTH]

@@ -86,10 +86,13 @@ class Match:
         """Tokens matched."""
         return self.block.end + self.part
 
+    def blocks(self) -> list[Block]:
+        """The blocks that hold the matched tokens, in order."""
+        return self.block.chain() + ([self.tail] if self.tail is not None else [])
+
     def slots(self) -> list[Slot]:
         """The slots that hold the matched tokens, in order."""
-        blocks = self.block.chain() + ([self.tail] if self.tail is not None else [])
-        return [block.slot for block in blocks if block.slot is not None]
+        return [block.slot for block in self.blocks() if block.slot is not None]
 
 
 class PrefixIndex:

@@ -115,17 +115,17 @@ class Live:
     @property
     def due(self) -> bool:
         """Whether a checkpoint is to be taken where it is."""
-        return self.anchored and self.length in self.marks and self.checkpoint() is None
+        at = self.length
+        return self.anchored and at in self.marks and self.checkpoint_at(at) is None
 
     def until_mark(self, tokens: int) -> int:
         """At most ``tokens`` more tokens, none beyond the next mark."""
         later = (mark - self.length for mark in self.marks if mark > self.length)
         return min((tokens, *later))
 
-    def checkpoint(self) -> Checkpoint | None:
-        """The one that was taken where it is."""
-        at = self.length
-        return next((c for c in self.checkpoints if c.position == at), None)
+    def checkpoint_at(self, position: int) -> Checkpoint | None:
+        """The one that was taken there."""
+        return next((c for c in self.checkpoints if c.position == position), None)
 
     @property
     def trail(self) -> tuple[Stretch, ...]:

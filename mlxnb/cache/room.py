@@ -99,9 +99,8 @@ class Room:
             if kept + need > self.limit:
                 told = f"{need:,} bytes more do not fit: {kept:,} are in use or pinned"
                 raise self._full(told, kept + need)
-            while self.nbytes + need > self.limit:
-                if not (self._compact() or self._evict_one()):
-                    raise self._full(f"{need:,} bytes more do not fit", self.nbytes + need)
+            if not self._down_to(self.limit - need):
+                raise self._full(f"{need:,} bytes more do not fit", self.nbytes + need)
 
     def _full(self, told: str, wanted: int) -> NoRoom:
         """What to raise where ``wanted`` bytes would be held: the budget or the system is short."""
@@ -118,21 +117,13 @@ class Room:
         """Hold the limit, as far as what is in use allows it; checkpoints hold their part."""
         with self.lock:
             self._room_in_part(0)
-            while self.nbytes > self.limit:
-                if not (self._compact() or self._evict_one()):
-                    log.warning("the prefix cache is over its budget: all that is left is in use")
-                    return
+            if not self._down_to(self.limit):
+                log.warning("the prefix cache is over its budget: all that is left is in use")
 
     def spare(self, nbytes: int) -> bool:
         """Give up so many bytes that nobody uses; False: there are not as many, and all stays."""
         with self.lock:
-            if nbytes > self._evictable():
-                return False
-            target = self.nbytes - nbytes
-            while self.nbytes > target:
-                if not (self._compact() or self._evict_one()):
-                    return False
-            return True
+            return nbytes <= self._evictable() and self._down_to(self.nbytes - nbytes)
 
     # --- what sequences ask for ---------------------------------------------------------------
 
@@ -229,7 +220,7 @@ class Room:
     def checkpoint(self, live: Live) -> bool:
         """Take a checkpoint of a sequence where it is; False: there is no room for one."""
         with self.lock:
-            if live.length == 0 or live.checkpoint() is not None:
+            if live.length == 0 or live.checkpoint_at(live.length) is not None:
                 return True
             live.guards += 1
             try:
@@ -294,6 +285,13 @@ class Room:
             space.mark(root, tokens, checkpoint)
 
     # --- what goes ----------------------------------------------------------------------------
+
+    def _down_to(self, target: int) -> bool:
+        """Give up until no more than ``target`` bytes are held; False: all that is left stays."""
+        while self.nbytes > target:
+            if not (self._compact() or self._evict_one()):
+                return False
+        return True
 
     def _compact(self) -> bool:
         return any(space.compact() for space in self._spaces.values())

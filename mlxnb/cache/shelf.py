@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
+from itertools import islice
 
 import mlx.core as mx
 
@@ -86,9 +87,17 @@ class _Ended:
     live: Live
     tokens: bytes = field(init=False)
     done: int = 0
+    _links: Links | None = None
 
     def __post_init__(self) -> None:
         self.tokens = bytes(self.live.tokens)
+
+    @property
+    def links(self) -> Links:
+        """Its chain of ids, made once, when it is first packed."""
+        if self._links is None:
+            self._links = Links.of(self.live.root.id, self.tokens)
+        return self._links
 
     def begins(self, root: str, tokens: bytes) -> bool:
         """Whether all of it is among these tokens."""
@@ -151,9 +160,9 @@ class Shelf:
 
     def _pack(self, space: Space, ended: _Ended, running: bool) -> bool:
         """Hand a piece to the disk tier; False: that was all, or all that can be had."""
-        links = Links.of(ended.live.root.id, ended.tokens)
+        links, done = ended.links, ended.done // BLOCK
         name = self.namespace(space.key)
-        first = max(ended.done // BLOCK, self.disk.has(name, links.ids))
+        first = done + self.disk.has(name, islice(links.ids, done, None))
         if first >= len(links.ids):
             self._pack_checkpoints(space, ended, links, name)
             return False

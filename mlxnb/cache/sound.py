@@ -43,9 +43,8 @@ def condemn(space: Space, live: Live) -> None:
     for other in [o for o in space.lives if o.idle and o.root is root]:
         if other.shares(tokens) > length:
             space.drop(other)
-    match = space.index.match(root, tokens, len(tokens) // WIDTH)
-    chain = [*match.block.chain(), *([match.tail] if match.tail is not None else [])]
-    unsound = next((block for block in chain if block.end > length), None)
+    blocks = space.index.match(root, tokens, len(tokens) // WIDTH).blocks()
+    unsound = next((block for block in blocks if block.end > length), None)
     if unsound is not None:
         _take_out(space, unsound)
 

@@ -114,19 +114,18 @@ class Space:
 
     def _carve(self, live: Live, after: Block, tokens: bytes, take: TakeSlots) -> int:
         """File what comes after a block; returns up to where."""
-        pieces = pieces_of(tokens[after.end * WIDTH :])
-        after.refs += 1
+        start = after.end
         live.guards += 1
         try:
-            slots = take(len(pieces))
-            pieces = pieces[: len(slots)]
-            end = after.end + sum(map(len, pieces)) // WIDTH
-            if slots:
-                self._write(live, after.end, end, slots)
-                self._file(after, pieces, slots)
+            end = self._put(
+                after,
+                pieces_of(tokens[start * WIDTH :]),
+                lambda count: mlxlm.read(live.kv(), start, start + count),
+                take,
+            )
         finally:
-            after.refs -= 1
             live.guards -= 1
+        self.copied_bytes += (end - start) * self.pool.token_bytes
         return end
 
     def _mark(self, live: Live, tokens: bytes, end: int) -> None:
@@ -149,36 +148,37 @@ class Space:
 
     def file(self, after: Block, pieces: list[bytes], run: Run, take: TakeSlots) -> int:
         """File KV ``(heads, tokens, dim)`` after a block; returns up to where."""
+        return self._put(
+            after, pieces, lambda count: [(k[:, :count], v[:, :count]) for k, v in run], take
+        )
+
+    def _put(
+        self, after: Block, pieces: list[bytes], read: Callable[[int], Run], take: TakeSlots
+    ) -> int:
+        """File pieces after a block, as far as there are slots; returns up to where.
+
+        ``read`` gives the KV of the first so many tokens of them.
+        """
         after.refs += 1
         try:
             slots = take(len(pieces))
             pieces = pieces[: len(slots)]
-            tokens = len(pieces) * BLOCK
+            count = sum(map(len, pieces)) // WIDTH
             if slots:
-                self._store(slots, [(k[:, :tokens], v[:, :tokens]) for k, v in run])
+                self._write(slots, lambda: read(count))
                 self._file(after, pieces, slots)
         finally:
             after.refs -= 1
-        return after.end + sum(map(len, pieces)) // WIDTH
+        return after.end + count
 
-    def _store(self, slots: list[Slot], run: Run) -> None:
+    def _write(self, slots: list[Slot], read: Callable[[], Run]) -> None:
         """Write KV into slots just taken, which go back if that fails."""
         try:
-            self.pool.write(slots, run)
+            self.pool.write(slots, read())
         except BaseException:
             for slot in slots:
                 self.pool.give_back(slot)
             raise
-
-    def _write(self, live: Live, start: int, end: int, slots: list[Slot]) -> None:
-        try:
-            caches = live.kv()
-            self.pool.write(slots, mlxlm.read(caches, start, end))
-        except BaseException:
-            for slot in slots:
-                self.pool.give_back(slot)
-            raise
-        self.copied_bytes += (end - start) * self.pool.token_bytes
 
     def _file(self, parent: Block, pieces: list[bytes], slots: list[Slot]) -> None:
         for piece, slot in zip(pieces, slots, strict=True):
@@ -231,7 +231,7 @@ class Space:
             for keys, values in mlxlm.read(caches, 0, length)
         ]
         mx.eval(run)
-        checkpoint = next((c for c in live.checkpoints if c.position == length), None)
+        checkpoint = live.checkpoint_at(length)
         if self.anchored and checkpoint is None:
             checkpoint = self.checkpoint(live)
         return self._caches(run, length, checkpoint)

@@ -119,10 +119,6 @@ class PrefixCache:
         with self.lock:
             return self.room.nbytes
 
-    def checkpoint(self, live: Live) -> None:
-        """Take a checkpoint of a running sequence where it is, if there is room for one."""
-        self.room.checkpoint(live)
-
     @property
     def copied_bytes(self) -> int:
         """Bytes of KV copied between live caches and blocks so far."""
@@ -162,13 +158,12 @@ class PrefixCache:
                 raise ModelUnloaded("the model is not loaded any more")
             if space.layout is None:
                 return self.cold_plan(prompt)
-            root = self.index.root(key, salt)
-            plan = cold_plan(root, prompt, owner)
+            root, anchored = self.index.root(key, salt), space.anchored
             if promise:
-                anchored = space.anchored
                 plan = make_plan(self.index, root, space.lives, prompt, owner, anchored=anchored)
                 plan.pin()
-            plan.anchored = space.anchored
+            else:
+                plan = cold_plan(root, prompt, owner)
             plan.marks = space.layout.marks(marks, plan.matched, plan.length - 1)
         if promise and self.shelf is not None:
             plan.fetch = self.shelf.look(self.room, space, root, prompt, plan.matched)
@@ -228,7 +223,6 @@ class PrefixCache:
                 if plan.matched or not final.matched:
                     raise
                 final = cold_plan(plan.root, plan.prompt, plan.owner)
-                final.anchored = plan.anchored
                 live = begin(self.room, space, final, plan)
             plan.release()
             plan.live, plan.match, plan.matched = final.live, final.match, final.matched
@@ -260,8 +254,7 @@ class PrefixCache:
         if plan.match.checkpoint is not None:
             plan.match.checkpoint.hits += 1
             self.room.snapshots.touch(plan.match.checkpoint, time.time())
-        tail = [plan.match.tail] if plan.match.tail is not None else []
-        for block in plan.match.block.chain() + tail:
+        for block in plan.match.blocks():
             block.hits += 1
             self.index.touch(block)
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from mlxnb.cache.plan import Plan
-from mlxnb.cache.room import NoRoom, Tight
+from mlxnb.cache.room import NoRoom
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine.ending import Ending
-from mlxnb.engine.pressure import Ease, never, refusal
+from mlxnb.engine.pressure import Ease, insist, never, refusal
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.sampling import Sampler, make_processors
@@ -64,11 +64,14 @@ class Admission:
         for request in self._waiting:
             if running + len(started) >= self.rows:
                 break
-            if self._is_awaiting(request, alone=not (running or started or self._elsewhere())):
-                continue
             alone = not (running or started or self._elsewhere())
+            if self._is_awaiting(request, alone):
+                continue
             try:
-                self._start_alone(request) if alone else self._start(request)
+                if alone:  # nobody's end makes room: it takes what the system has now
+                    insist(self._ease, request.cached is not None, self._start, request)
+                else:
+                    self._start(request)
                 started.append(request)
             except NoRoom as error:
                 if alone:
@@ -99,15 +102,6 @@ class Admission:
         self._arm(request)
         self._waiting.take(request)
         request.progress()
-
-    def _start_alone(self, request: Request) -> None:
-        """Start a request for which nobody's end makes room: it takes what the system has now."""
-        while True:
-            try:
-                return self._start(request)
-            except Tight as error:
-                if not self._ease(error, request.cached is not None):
-                    raise
 
     def _arm(self, request: Request) -> None:
         """A fresh sampler and processors, at the position that the request has reached."""

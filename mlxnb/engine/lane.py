@@ -8,18 +8,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import mlx.core as mx
 
 from mlxnb import mlxlm
-from mlxnb.cache.room import NoRoom, Tight
+from mlxnb.cache.room import NoRoom
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine.admission import Admission
 from mlxnb.engine.ending import Ending, OnEnd
 from mlxnb.engine.group import BatchFailed, Group
 from mlxnb.engine.headroom import Headroom
-from mlxnb.engine.pressure import Ease, never, refusal
+from mlxnb.engine.pressure import Ease, insist, never, refusal
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.engine.solo import prefill
@@ -109,17 +108,17 @@ class Lane:
     def _prefill(self, request: Request) -> None:
         """One chunk of one request, in turn; when its prompt is done it starts to decode."""
         try:
-            assert request.live is not None
+            live, room = request.live, self._store.room
+            assert live is not None
             if self.runtime.paged:  # what others came to share of it may have cost it a block
-                self._granted(self._store.room.reserve, request.live, len(request.tokens) + 2)
+                insist(self._ease, True, room.reserve, live, len(request.tokens) + 2)
             if self._headroom is not None:
-                self._headroom.size(self.runtime, request.live.length, self._store.room)
+                self._headroom.size(self.runtime, live.length, room)
             left = prefill(self.runtime, request)
-            if request.live.due:
-                self._store.checkpoint(request.live)
+            if live.due:
+                room.checkpoint(live)
             if not self.runtime.sized:
-                size = mlxlm.nbytes(request.live.caches or [])
-                self._granted(self._store.room.count, request.live, size)
+                insist(self._ease, True, room.count, live, mlxlm.nbytes(live.caches or []))
         except NoRoom as error:
             self._prefilling.append(request)
             self._make_way(error)
@@ -164,7 +163,7 @@ class Lane:
         self._sweep(group)
         if group.rows:
             try:
-                self._granted(group.step)
+                insist(self._ease, True, group.step)
             except NoRoom as error:
                 self._make_way(error)
         self._sweep(group)
@@ -219,15 +218,6 @@ class Lane:
         live, request.live = request.live, None
         if live is not None:
             self._store.drop(live)
-
-    def _granted(self, act: Callable[..., None], *given: Any) -> None:
-        """Do something for what runs: it may take of the reserve, where the system is short."""
-        while True:
-            try:
-                return act(*given)
-            except Tight as error:
-                if not self._ease(error, True):
-                    raise
 
     def _make_way(self, error: NoRoom) -> None:
         """Somebody's KV cannot grow: the newest request waits until another has ended."""

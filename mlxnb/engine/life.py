@@ -29,7 +29,6 @@ from mlxnb.engine.quantized import quantize_kv
 from mlxnb.engine.runtime import Runtime
 from mlxnb.errors import MlxnbError, ModelBroken, ModelUnloaded
 from mlxnb.models.cachedir import cache_dir
-from mlxnb.models.info import Reuse
 from mlxnb.models.load import LoadedModel, build, vocabulary
 from mlxnb.models.memory import System, on_cpu, trim
 from mlxnb.models.source import ModelSource
@@ -117,8 +116,9 @@ class Life:
         runtime, layout = _examined(name, loaded, note)
         if name in self.lanes:
             self.unload(name)
+        rate = runtime.rate  # the model must not be held by whoever asks for its rate
         self.store.register(
-            runtime.key, name, runtime.model, layout, runtime.paged, lambda: runtime.rate.mean
+            runtime.key, name, runtime.model, layout, runtime.paged, lambda: rate.mean
         )
         self.lanes[name] = Lane(
             runtime, self.store, self._on_end, self.running, self.pressure.ease, self._headroom
@@ -216,7 +216,7 @@ def _examined(name: str, loaded: LoadedModel, note: Path | None) -> tuple[Runtim
         vocab=vocab,
         layers=abilities.depth,
         end_tokens=frozenset(loaded.tokenizer.eos_token_ids),
-        reuse=_reuse_of(abilities.layout),
+        reuse=abilities.reuse,
         batchable=abilities.batchable,
         paged=abilities.paged,
         activations=_activations(loaded.config),
@@ -228,9 +228,3 @@ def _activations(config: dict[str, Any]) -> Activations | None:
     if on_cpu():
         return Activations.of(config, itemsize=4, fused=native.available())
     return Activations.of(config, itemsize=2)
-
-
-def _reuse_of(layout: Layout | None) -> Reuse:
-    if layout is None:
-        return "none"
-    return "checkpoint" if layout.anchored else "prefix"

@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import mlx.core as mx
 
@@ -173,6 +174,22 @@ def _guarded(available: Callable[[], int]) -> Callable[[], int]:
 def never(error: Tight, running: bool) -> bool:
     """`Pressure.ease` where nobody looks at the system."""
     return False
+
+
+def insist(ease: Ease, running: bool, act: Callable[..., None], *given: Any) -> None:
+    """Do something that takes room, as long as more of it can be had.
+
+    Raises
+    ------
+    Tight
+        No more can.
+    """
+    while True:
+        try:
+            return act(*given)
+        except Tight as error:
+            if not ease(error, running):
+                raise
 
 
 def refusal(told: str, advice: str, error: Exception) -> BudgetExceeded:

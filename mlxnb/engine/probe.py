@@ -19,6 +19,7 @@ from mlxnb.cache.layout import Layout
 from mlxnb.cache.paged_models import rebind, same_logits, supports_paging
 from mlxnb.cache.paged_pool import in_place
 from mlxnb.engine.logprobs import normalized
+from mlxnb.models.info import Reuse
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,13 @@ class Abilities:
     batchable: bool
     paged: bool
 
+    @property
+    def reuse(self) -> Reuse:
+        """How prefixes of its KV are reused."""
+        if self.layout is None:
+            return "none"
+        return "checkpoint" if self.layout.anchored else "prefix"
+
 
 def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
     """Run one token for the shapes of the caches, and try the rest out.
@@ -64,7 +72,8 @@ def examine(model: Any, vocab: int, note: Path | None = None) -> Abilities:
         layout = None
     batchable = _tried("batchable", can_batch, model, vocab, note)
     plain = layout is not None and mlxlm.plain(caches)
-    paged = plain and wants_paging() and _can_page(model, vocab, note)
+    paged = plain and wants_paging() and _tried("paged", supports_paging, model, vocab, note)
+    paged = paged and rebind(model)
     return Abilities(layout, len(caches), batchable, paged)
 
 
@@ -86,15 +95,6 @@ def _tried(
 def wants_paging() -> bool:
     """Whether this device reads blocks in place, and ``MLXNB_PAGED=0`` does not forbid it."""
     return os.environ.get("MLXNB_PAGED") != "0" and in_place()
-
-
-def _can_page(model: Any, vocab: int, note: Path | None) -> bool:
-    """Whether the model, which is rebound for it, gives the same answers over blocks."""
-    paged = _remembered(note, "paged")
-    if paged is None:
-        paged = supports_paging(model, vocab)
-        _remember(note, "paged", paged)
-    return paged and rebind(model)
 
 
 def can_restore(model: Any, vocab: int) -> bool:

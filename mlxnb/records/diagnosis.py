@@ -177,9 +177,7 @@ def _forgotten(record: TurnRecord, own: Match | None) -> int:
 
 def _worth(record: TurnRecord, start: int, end: int) -> bool:
     """Whether anybody misses these tokens, where reuse ends at checkpoints: a message is there."""
-    if record.spans:
-        return bool(whole_messages(record.spans, start, end)) or end - start >= _HEAD
-    return end - start >= _HEAD
+    return end - start >= _HEAD or bool(whole_messages(record.spans, start, end))
 
 
 def _forgotten_why(record: TurnRecord, other: TurnRecord) -> str:

@@ -134,7 +134,7 @@ def begun(store: PrefixCache, plan: Plan, key: str = "model") -> Live:
         feed(live, left[:count])
         left = left[count:]
         if live.due:
-            store.checkpoint(live)
+            store.room.checkpoint(live)
     return live
 
 

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ class Life:
             self.feed(live, left[:count])
             left = left[count:]
             if live.due:
-                self.store.checkpoint(live)
+                self.store.room.checkpoint(live)
         return live
 
     def talk(self, prompt: list[int], owner: str | None = None, **of: Any) -> Plan:
@@ -185,8 +186,8 @@ def test_what_is_on_disk_of_a_prompt_is_found() -> None:
     whole = Links.of("00", pack(tokens(0, 40)))
     there = {*whole.ids[:2], whole.tail(35), whole.tail(37), whole.state(20), whole.state(36)}
 
-    def has(ids: list[str]) -> int:
-        return next((n for n, name in enumerate(ids) if name not in there), len(ids))
+    def has(ids: Iterable[str]) -> int:
+        return len(list(takewhile(there.__contains__, ids)))
 
     found = longest("00", pack([*tokens(0, 38), 500]), has)
     assert (found.length, found.ids) == (37, [*whole.ids[:2], whole.tail(37)])

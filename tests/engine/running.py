@@ -240,6 +240,25 @@ def events(request: Request) -> Iterator[Event]:
             return
 
 
+def start_together(engine: Engine, requests: list[Request]) -> None:
+    """Start requests, none of which is looked at before all of them wait."""
+    with engine.held():
+        for request in requests:
+            engine.start(request, limited=False)
+
+
+def alternate(engine: Engine, length: int) -> None:
+    """Requests of two models in turn: each is answered as it would be alone."""
+    requests = [
+        engine.request(prompt_of(length, seed=n), 6, model=name)
+        for n, name in enumerate(["tiny", "other", "tiny", "other"])
+    ]
+    start_together(engine, requests)
+    for request in requests:
+        assert wait(request).error is None
+        assert request.generated == engine.alone(request.prompt, 6, model=request.model)
+
+
 def wait(request: Request) -> Done:
     """Wait for the end."""
     *_, last = events(request)

@@ -12,7 +12,7 @@ from mlxnb.engine.request import Request
 from mlxnb.engine.sampling import Processor
 from mlxnb.errors import BadLogits
 
-from .running import Engine, prompt_of, tiny, until, wait
+from .running import Engine, prompt_of, start_together, tiny, until, wait
 
 NAN, INF = float("nan"), float("inf")
 BAD = 77
@@ -83,12 +83,6 @@ def bad_prompt(length: int, at: int, seed: int = 1) -> list[int]:
     prompt = sound_prompt(length, seed)
     prompt[at] = BAD
     return prompt
-
-
-def start_together(engine: Engine, requests: list[Request]) -> None:
-    with engine.held():
-        for request in requests:
-            engine.start(request)
 
 
 def fails(engine: Engine, request: Request) -> BadLogits:

@@ -13,7 +13,7 @@ from mlxnb.engine.runtime import Rate
 from mlxnb.engine.sampling import Processor
 from mlxnb.errors import DetokenizerFailed, InvalidOption, ModelUnloaded
 
-from .running import Engine, Letters, prompt_of, until, wait
+from .running import Engine, Letters, prompt_of, start_together, until, wait
 
 
 class Fault(Exception):
@@ -64,12 +64,6 @@ def assert_neighbours_as_alone(engine: Engine, requests: list[Request]) -> None:
     for request in (first, third):
         assert wait(request).error is None
         assert request.generated == engine.alone(request.prompt, 12)
-
-
-def start_together(engine: Engine, requests: list[Request]) -> None:
-    with engine.held():
-        for request in requests:
-            engine.start(request)
 
 
 # --- one request's fault ----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mlxnb.errors import BudgetExceeded, ShortOfMemory
 from mlxnb.mlxlm import STEP
 from mlxnb.models.memory import System
 
-from .running import Engine, prompt_of, tiny, until, wait
+from .running import Engine, alternate, prompt_of, start_together, tiny, until, wait
 
 MIB, GIB = 2**20, 2**30
 RESERVE = 512 * MIB
@@ -80,12 +80,6 @@ def look(engine: Engine) -> int:
     """The limit after the engine's thread has looked at the system."""
     engine.core.owner.call(engine.core._life.pressure.look)
     return engine.core.store.room.limit
-
-
-def start_together(engine: Engine, requests: list[Request]) -> None:
-    with engine.held():
-        for request in requests:
-            engine.start(request, limited=False)
 
 
 # --- what goes --------------------------------------------------------------------------------
@@ -155,14 +149,7 @@ def test_new_requests_wait_until_others_have_ended(
 def test_another_model_s_end_makes_room(engine: Engine, machine: Machine, step: int) -> None:
     engine.install("other", lambda: tiny(seed=3))
     machine.roomy = 3 * step
-    requests = [
-        engine.request(prompt_of(STEP + 20, seed=n), 6, model=name)
-        for n, name in enumerate(["tiny", "other", "tiny", "other"])
-    ]
-    start_together(engine, requests)
-    for request in requests:
-        assert wait(request).error is None
-        assert request.generated == engine.alone(request.prompt, 6, model=request.model)
+    alternate(engine, STEP + 20)
 
 
 # --- who is refused ---------------------------------------------------------------------------

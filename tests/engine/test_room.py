@@ -13,19 +13,13 @@ from mlxnb.engine.request import Request
 from mlxnb.errors import BudgetExceeded
 from mlxnb.mlxlm import STEP
 
-from .running import Engine, prompt_of, tiny, until, wait
+from .running import Engine, alternate, prompt_of, start_together, tiny, until, wait
 
 
 @pytest.fixture
 def step(engine: Engine) -> int:
     """Bytes of the smallest live cache."""
     return int(STEP * engine.core.store.space("tiny").pool.token_bytes)
-
-
-def start_together(engine: Engine, requests: list[Request]) -> None:
-    with engine.held():
-        for request in requests:
-            engine.start(request, limited=False)
 
 
 def assert_all_right(engine: Engine, requests: list[Request]) -> None:
@@ -70,14 +64,7 @@ def test_one_that_finds_no_room_waits_until_another_has_ended(engine: Engine, st
 def test_another_model_s_end_can_make_room(engine: Engine, step: int) -> None:
     engine.install("other", lambda: tiny(seed=3))
     engine.core.budget = 3 * step
-    requests = [
-        engine.request(prompt_of(STEP + 20, seed=n), 6, model=name)
-        for n, name in enumerate(["tiny", "other", "tiny", "other"])
-    ]
-    start_together(engine, requests)
-    for request in requests:
-        assert wait(request).error is None
-        assert request.generated == engine.alone(request.prompt, 6, model=request.model)
+    alternate(engine, STEP + 20)
 
 
 def test_what_others_were_promised_gives_way_before_anybody_is_refused(

@@ -72,10 +72,7 @@ def reuse_of(model: Any) -> str:
     ``prefix``: up to any token, as every layer keeps all of its keys. ``checkpoint``: from where
     the caches were saved. ``none``: not at all.
     """
-    layout = examine(model, VOCABULARY).layout
-    if layout is None:
-        return "none"
-    return "checkpoint" if layout.anchored else "prefix"
+    return examine(model, VOCABULARY).reuse
 
 
 # --- caches -----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from mlxnb.link.client import Client
 from mlxnb.link.record import HostRecord
 
 from .doubles import ECHO, HandService
+from .world import World
 
 
 @pytest.fixture(autouse=True)
@@ -53,5 +54,14 @@ def server(serve: Callable[..., Server], hand: HandService) -> Server:
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
     made = Client(server.record)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A host whose model says two things."""
+    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
+    made = World.saying(tmp_path, "Hello.", "Again.")
     yield made
     made.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,14 +29,6 @@ from .world import World
 
 ANOTHER = Identity("another", "jupyter")
 API = "/mlxnb/api"
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
-    made = World.saying(tmp_path, "Hello.", "Again.")
-    yield made
-    made.close()
 
 
 def call(client: Client, method: str, path: str, body: Any = None, who: Any = None) -> Any:

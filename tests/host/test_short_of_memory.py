@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import anthropic
@@ -24,14 +23,6 @@ BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"model": "talker", "messages": HI},
     MESSAGES: {"model": "talker", "messages": HI, "max_tokens": 20},
 }
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
-    made = World.saying(tmp_path, "Hello.", "Again.")
-    yield made
-    made.close()
 
 
 @pytest.fixture
