@@ -24,7 +24,7 @@ from mlxnb import mlxlm
 from mlxnb.cache.chain import Links, deepest_state, longest
 from mlxnb.cache.disk.entry import Entry
 from mlxnb.cache.disk.tier import DiskTier
-from mlxnb.cache.index import Block, root_id
+from mlxnb.cache.index import Block
 from mlxnb.cache.live import Live
 from mlxnb.cache.need import least_bytes
 from mlxnb.cache.packed import pack_blocks, pack_checkpoint, unpack_blocks, unpack_checkpoint
@@ -311,9 +311,9 @@ class Shelf:
         """A model goes: what has ended and is not packed yet is not kept."""
         self._ended = deque(ended for ended in self._ended if ended.space is not space)
 
-    def forget(self, key: str, salt: str, tokens: bytes, kept: int) -> None:
+    def forget(self, key: str, root: str, tokens: bytes, kept: int) -> None:
         """Delete what comes after the first ``kept`` tokens, up to where another goes on."""
-        name, links = self.namespace(key), Links.of(root_id(key, salt), tokens)
+        name, links = self.namespace(key), Links.of(root, tokens)
         self._ended = deque(e for e in self._ended if not e.begins(links.root, tokens))
         ends = range(kept + 1, links.length + 1)
         states = [end for end in ends if self.disk.has(name, [links.state(end)])]

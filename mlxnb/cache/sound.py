@@ -24,12 +24,17 @@ def is_sound(space: Space, live: Live, start: int) -> bool:
     return not space.anchored or _finite(mlxlm.freeze(live.caches or []).stacks)
 
 
-def condemn(space: Space, live: Live) -> None:
+def condemn(space: Space, live: Live) -> int:
     """Drop a sequence whose logits were no numbers, and what others may have of its KV.
 
     Blocks and hot caches go from where it is unsound, pinned or not; all blocks behind them too.
     What a request that waits relies on stays: that one will end as this one did. Checkpoints on
     its way go without a look: they are soon made again.
+
+    Returns
+    -------
+    int
+        How many of its tokens are sound.
     """
     tokens, root = bytes(live.tokens), live.root
     first = _first_unsound(space, live, 0)
@@ -38,7 +43,7 @@ def condemn(space: Space, live: Live) -> None:
         if not checkpoint.refs:
             space.forget(checkpoint)
     if first is None and not space.anchored:
-        return
+        return len(tokens) // WIDTH
     length = first or 0
     for other in [o for o in space.lives if o.idle and o.root is root]:
         if other.shares(tokens) > length:
@@ -47,6 +52,7 @@ def condemn(space: Space, live: Live) -> None:
     unsound = next((block for block in blocks if block.end > length), None)
     if unsound is not None:
         _take_out(space, unsound)
+    return length
 
 
 def _first_unsound(space: Space, live: Live, start: int) -> int | None:

@@ -15,7 +15,7 @@ from mlxnb import mlxlm
 from mlxnb.cache.begin import begin
 from mlxnb.cache.checkpoint import Checkpoint
 from mlxnb.cache.disk.tier import DiskTier
-from mlxnb.cache.index import Block, PrefixIndex
+from mlxnb.cache.index import Block, PrefixIndex, root_id
 from mlxnb.cache.layout import Layout
 from mlxnb.cache.live import Live
 from mlxnb.cache.paged_pool import PagedPool
@@ -315,10 +315,17 @@ class PrefixCache:
             return space is None or is_sound(space, live, start)
 
     def condemn(self, live: Live) -> None:
-        """Drop a sequence whose logits were no numbers, and what it shares with others of that."""
+        """Drop a sequence whose logits were no numbers, and what it shares with others of that.
+
+        What it shares with KV on disk goes there too.
+        """
         with self.lock:
-            if live.key in self._spaces:
-                condemn(self._spaces[live.key], live)
+            if live.key not in self._spaces:
+                return
+            tokens, root = bytes(live.tokens), live.root.id
+            sound = condemn(self._spaces[live.key], live)
+        if self.shelf is not None:
+            self.shelf.forget(live.key, root, tokens, sound)
 
     def failed(self, key: str) -> None:
         """A call of a model failed: see to it that nothing of it is left to be computed."""
@@ -332,7 +339,7 @@ class PrefixCache:
         What others use or share stays.
         """
         if self.shelf is not None:
-            self.shelf.forget(key, salt, tokens, kept)
+            self.shelf.forget(key, root_id(key, salt), tokens, kept)
         with self.lock:
             if key in self._spaces:
                 self._forget(self._spaces[key], self.index.root(key, salt), tokens, kept)

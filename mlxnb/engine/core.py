@@ -26,7 +26,7 @@ from mlxnb.models.load import LoadedModel
 from mlxnb.models.memory import System
 from mlxnb.models.source import ModelSource
 from mlxnb.records.memory_row import MemoryRow
-from mlxnb.records.tokens import WIDTH, pack
+from mlxnb.records.tokens import WIDTH
 
 log = logging.getLogger(__name__)
 
@@ -221,17 +221,18 @@ class Core:
             raise
         self.owner.wake()
 
-    def forget(self, key: str, salt: str, tokens: list[int], kept: int = 0) -> None:
+    def forget(self, key: str, salt: str, tokens: bytes, kept: int = 0) -> None:
         """Drop the KV of a conversation after its first ``kept`` tokens, on disk too.
 
         Parameters
         ----------
         key
             The content of the model, which need not be loaded.
+        tokens
+            Packed.
         """
         life = self._checked()
-        packed = pack(tokens)
-        life.owner.call(lambda: life.store.forget_tokens(key, salt, packed, kept))
+        life.owner.call(lambda: life.store.forget_tokens(key, salt, tokens, kept))
 
     # --- the thread ---------------------------------------------------------------------------
 

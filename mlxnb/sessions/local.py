@@ -177,8 +177,11 @@ class LocalEngine(Engine):
         self._sessions.remove(name)
         self.core.store.disown(name)
         if forget:
-            for key, tokens in session.computed():
-                self.core.forget(key, session.options.cache_salt, tokens)
+            salt = session.options.cache_salt
+            others = [each for each in self._sessions if each.options.cache_salt == salt]
+            for key, line in session.computed:
+                kept = max((each.computed.shared(key, line) for each in others), default=0)
+                self.core.forget(key, salt, line, kept)
 
     def texts(self, runtime: Runtime) -> Texts:
         """What prompts and answers of a loaded model need of it."""
@@ -186,11 +189,6 @@ class LocalEngine(Engine):
         if known is None or known.key != runtime.key:  # it was taken in without being found
             known = self._texts[runtime.info.name] = Texts.of_runtime(runtime, Sampling())
         return known
-
-    def tokens_of(self, turn: Turn) -> list[int]:
-        """A turn's prompt and output, as long as the ledger keeps them."""
-        record = self.ledger[turn.id]
-        return [*record.prompt, *record.output]
 
     # --- turns --------------------------------------------------------------------------------
 

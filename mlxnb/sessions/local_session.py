@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from mlxnb.engine.request import Request
 from mlxnb.engine.sampling import Sampling
 from mlxnb.errors import InvalidOption, PendingToolCalls, SessionBusy
+from mlxnb.records.tokens import pack
 from mlxnb.records.turn import Source, Turn
+from mlxnb.sessions.computed import Computed
 from mlxnb.sessions.draft import Draft, anything, common_head
 from mlxnb.sessions.history import History
 from mlxnb.sessions.messages import Message
@@ -42,6 +44,7 @@ class LocalSession(Session):
         self._key: str | None = None
         self._results = Results()
         self._history = self._beginning()
+        self.computed = Computed()
 
     def _beginning(self) -> History:
         system = self.options.system
@@ -97,13 +100,6 @@ class LocalSession(Session):
         if not self._busy.acquire(blocking=False):
             raise SessionBusy(f"the session {self.name!r} is answering; wait, or use another one")
 
-    def computed(self) -> list[tuple[str, list[int]]]:
-        """What it has had computed: tokens, and the content of the model that they are of."""
-        if self._key is None:
-            return []
-        last = [] if self.last is None else self._engine.tokens_of(self.last)
-        return [(self._key, tokens) for tokens in (self.tokens, last) if tokens]
-
     # --- what the engine asks -----------------------------------------------------------------
 
     def draft(self, new: list[Message], template: ChatTemplate, key: str) -> Draft:
@@ -137,6 +133,8 @@ class LocalSession(Session):
         other = self._engine.adopt(name, self.options, f"{self.name}-fork")
         other._history, other._key = self._history, self._key
         other._results, other.forked_from = self._results.copy(), self.name
+        if self._key is not None:
+            other.computed.add_line(self._key, pack(self.tokens))
         return other
 
     def rewind(self, turns: int = 1) -> None:

@@ -82,6 +82,8 @@ class Turns:
         requests = [self.request(texts, order, number) for number in range(settled.n or 1)]
 
         def settle() -> Turn:
+            for request in requests:
+                session.computed.add(request)
             turn, *others = map(views.turn_of, requests)
             turn.choices = [turn, *others] if others else []
             session.settle(draft, requests[0], turn)
@@ -104,7 +106,12 @@ class Turns:
         settled = texts.settled(Sampling(), len(head.tokens))
         request = self.request(texts, _session_order(session, head, settled, source, arrived))
         request.prefill_only = True
-        return self._queued([request], lambda: views.turn_of(request))
+
+        def settle() -> Turn:
+            session.computed.add(request)
+            return views.turn_of(request)
+
+        return self._queued([request], settle)
 
     def _queued(self, requests: list[Request], settle: Callable[[], Turn]) -> LocalReply:
         """Queue the requests of one reply: all of them, or none."""

@@ -10,10 +10,12 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 
+from mlxnb.cache.store import PrefixCache
 from mlxnb.errors import BadLogits, RequestFailed
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
 
+from .lives import Life
 from .settled import assert_settled
 
 KINDS = ["llama", "gemma2", "gemma3_text", "lfm2", "mamba", "falcon_h1", "recurrent_gemma"]
@@ -76,3 +78,25 @@ def test_what_is_no_number_is_not_kept_and_the_next_is_right(
     assert other.send(WORD).tokens == wanted
     warm = engine.session(name, **OPTIONS)
     assert warm.send("and?").cached_tokens > 0
+
+
+@pytest.mark.parametrize("family", ["llama", "llama contiguous", "gemma3_text", "lfm2", "mamba2"])
+def test_what_is_no_number_goes_from_the_disk_too(
+    folder_of: Callable[[str], Path], tmp_path: Path, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it came there: it is met once at most."""
+    one = Life(tmp_path / "kv", folder_of(family.split()[0]), family)
+    with monkeypatch.context() as patch, Damage(one.engine, one.name):
+        patch.setattr(PrefixCache, "is_sound", lambda *_: True)
+        one.engine.warm(SYSTEM + WORD * 10, one.name)
+        one.written()
+    one.close()
+    two = Life(tmp_path / "kv", folder_of(family.split()[0]), family)
+    session = two.engine.session(two.name, **OPTIONS | {"system": SYSTEM + WORD * 10})
+    fails(session)
+    two.written()
+    two.close()
+    three = Life(tmp_path / "kv", folder_of(family.split()[0]), family)
+    session = three.engine.session(three.name, **OPTIONS | {"system": SYSTEM + WORD * 10})
+    assert session.send(WORD).finish_reason in ("stop", "length")
+    three.close()

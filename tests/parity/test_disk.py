@@ -17,12 +17,13 @@ from mlxnb.cache import shelf
 from mlxnb.cache.disk import shard
 from mlxnb.cache.disk.entry import Entry
 from mlxnb.cache.disk.tier import INDEX, DiskTier
+from mlxnb.engine.events import Prefill
 from mlxnb.errors import ModelUnloaded, RequestFailed
 from mlxnb.host.remote.engine import RemoteEngine
 from mlxnb.host.server import Server
 from mlxnb.link.record import HostRecord
 from mlxnb.models.resolve import resolve
-from mlxnb.records.tokens import pack
+from mlxnb.records.tokens import common_prefix, pack
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.serving.catalog import Catalog
@@ -472,6 +473,57 @@ def test_a_session_is_forgotten_in_memory_and_on_disk(open_life: Open, kv: Path,
     assert turn.cached_tokens <= secret.shared
     assert turn.cached_tokens >= secret.shared - 16
     parity(two, turn)
+
+
+@every_kind
+def test_all_that_a_session_has_tried_is_forgotten(open_life: Open, kv: Path, kind: str) -> None:
+    """Samples, what was taken back, and what was cancelled; a fork goes on as before."""
+    life = open_life(kind)
+    secret = Secret(life, kv)
+    own = secret.own
+    fork = own.fork("fork")
+    own.rewind()
+    sampled = own.send("and in other words", n=3, max_tokens=8, temperature=1.0)
+    own.reset()
+    cancelled = own.reply("that is another secret of mine, " * 9, max_tokens=50)
+    next(e for e in cancelled.events() if not isinstance(e, Prefill))
+    stopped = cancelled.stop()
+    kept, others = secret.line(secret.turns[-1]), secret.line(secret.others[-1])
+    life.written()
+    life.engine.remove_session("own", forget=True)
+    life.written()
+    held = b"".join(file.read_bytes() for file in kv.iterdir())
+    known, checked = pack(kept) + pack(others), 0
+    for turn in (*sampled.choices, stopped):
+        line = secret.line(turn)
+        for start in range(0, len(line) - 16, 16):
+            block = pack(line[start : start + 16])
+            if block not in known:
+                assert block not in held
+                checked += 1
+        for live in life.engine.core.store.lives():
+            shared = live.shares(pack(line))
+            assert shared <= max(common_prefix(pack(line), pack(known)) for known in (kept, others))
+    assert checked > 8
+    again = fork.send("and then", max_tokens=4)
+    assert again.cached_tokens >= secret.turns[-1].prompt_tokens - 16
+
+
+def test_a_session_whose_turns_have_left_the_ledger_is_forgotten(open_life: Open, kv: Path) -> None:
+    life = open_life()
+    records = life.engine.ledger
+    records.limit = 1
+    own = life.engine.session(life.name, name="own")
+    turn = own.send("a secret that is long enough for a good many blocks", max_tokens=8)
+    line = pack([*records[turn.id].prompt, *records[turn.id].output])
+    life.session().send("another", max_tokens=1)
+    life.session().send("another", max_tokens=1)
+    assert turn.id not in {record.turn_id for record in records}
+    life.written()
+    assert any(line[64:128] in file.read_bytes() for file in kv.iterdir())
+    life.engine.remove_session("own", forget=True)
+    life.written()
+    assert not any(line[64:128] in file.read_bytes() for file in kv.iterdir())
 
 
 def test_a_session_that_is_removed_is_still_there(open_life: Open, kv: Path) -> None:

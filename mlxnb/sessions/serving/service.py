@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlxnb.errors import ModelChanged
+from mlxnb.records.tokens import pack
 from mlxnb.sessions.ask import Ask
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.order import tool_list
@@ -178,7 +179,7 @@ class Service:
         if chain is not None and chain.track is not None:
             before = chain.track.before
             kept = before.length if before is not None else 0
-            tokens = chain.track.line().tokens
+            tokens = pack(chain.track.line().tokens)
             self.engine.core.forget(chain.key, chain.salt, tokens, kept)
 
     def cancel(self, response_id: str, caller: str) -> bool:
