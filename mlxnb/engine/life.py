@@ -7,6 +7,7 @@ that comes to itself again finds only its own, old life.
 from __future__ import annotations
 
 import gc
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +36,8 @@ from mlxnb.models.source import ModelSource
 from mlxnb.records.memory_row import MemoryRow
 
 MIB = 2**20
+REST_S = 2.0
+"""Seconds that what is not yet on disk may delay an unload, or the end."""
 Progress = Callable[[int, int], None]
 
 
@@ -72,7 +75,14 @@ class Life:
             lambda: self.store.room, system.available, reserve_bytes(system.memory())
         )
         self._headroom = Headroom(system.left)
-        self.owner = Owner(self.step, _give_back, idle_after, stuck_after, watch=self.pressure.look)
+        self.owner = Owner(
+            self.step,
+            _give_back,
+            idle_after,
+            stuck_after,
+            watch=self.pressure.look,
+            last=lambda: self._write_rest(lambda: None),
+        )
         try:
             self.owner.call(_prepare)
         except BaseException:
@@ -130,11 +140,19 @@ class Life:
         """Drop a model and its KV; requests that run on it end with ``ModelUnloaded``."""
         lane = self.lanes.pop(name)
         lane.end_all(ModelUnloaded(f"{name} was unloaded while this request ran"))
+        self._write_rest(self.step)
         self.store.forget(lane.runtime.key, name)
         del lane
         self.set_budget(self._budget)
         gc.collect()
         _give_back()
+
+    def _write_rest(self, between: Callable[[], object]) -> None:
+        """Have what has ended kept on disk, as far as that takes no longer than a moment."""
+        until = time.monotonic() + REST_S
+        while self.store.write_behind(self.running()) and time.monotonic() < until:
+            self.owner.beat()
+            between()
 
     # --- memory and the end -------------------------------------------------------------------
 

@@ -40,6 +40,8 @@ class Owner:
         Called once after ``idle_after`` seconds without work.
     watch
         Called every `WATCH_S` seconds while there is no work.
+    last
+        Called when the thread has been told to end, before it does.
     stuck_after
         Seconds after which a single step or call counts as stuck.
 
@@ -56,10 +58,11 @@ class Owner:
         idle_after: float = 30.0,
         stuck_after: float = 300.0,
         watch: Callable[[], None] = lambda: None,
+        last: Callable[[], None] = lambda: None,
     ) -> None:
         self.stuck_after = stuck_after
         self._work, self._idle, self._idle_after = work, idle, idle_after
-        self._watch = watch
+        self._watch, self._last = watch, last
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._busy_since: float | None = None
         self.stopping = False
@@ -143,6 +146,7 @@ class Owner:
         try:
             while not self.stopping:
                 self._turn()
+            self._last()
         except BaseException as error:
             log.error("the engine's thread ended: %s: %s", type(error).__name__, error)
         finally:
@@ -150,6 +154,7 @@ class Owner:
             self._fail_calls()
             mx.synchronize()
             mx.clear_streams()
+            atexit.unregister(self.stop)  # which holds on to all that the work was on
 
     def _turn(self) -> None:
         """All calls that wait, then one step of work; sleeps where there is neither."""

@@ -118,6 +118,30 @@ def test_a_conversation_goes_on_in_another_engine(open_life: Open, kind: str) ->
     assert (row.disk_tokens, row.joined_tokens) == (before, 0)
 
 
+def ends(life: Life) -> None:
+    life.close()
+
+
+def unloads(life: Life) -> None:
+    life.engine.unload(life.name)
+
+
+@pytest.mark.parametrize("goes", [ends, unloads])
+@every_kind
+def test_what_has_just_ended_is_kept(
+    open_life: Open, kind: str, goes: Callable[[Life], None]
+) -> None:
+    """Nobody waits for the disk before the engine is closed, or the model unloaded."""
+    one = open_life(kind)
+    text = "What I have seen is long to tell: " * 40
+    first = one.session(system=SYSTEM).send(text, max_tokens=8)
+    goes(one)
+    two = open_life(kind)
+    turn = two.session(system=SYSTEM).send(text, max_tokens=8)
+    assert turn.cached_tokens >= first.prompt_tokens - 17 > 1000
+    parity(two, turn)
+
+
 @every_kind
 def test_another_conversation_begins_with_what_they_share(open_life: Open, kind: str) -> None:
     """C10: of a model that cannot be rewound all of the head, of others its whole blocks."""

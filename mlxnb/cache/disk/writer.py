@@ -48,6 +48,8 @@ class Writer:
         self._close_s = close_s
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        # Now, and not when the thread starts: who fills the backlog is to end before this does.
+        atexit.register(self.close)
 
     # --- any thread ---------------------------------------------------------------------------
 
@@ -59,7 +61,6 @@ class Writer:
                 with contextlib.suppress(RuntimeError):  # the interpreter is about to end
                     thread.start()
                     self._thread = thread
-                    atexit.register(self.close)
 
     def close(self) -> bool:
         """Do what is left, for a short time; False: the thread is still at it."""
