@@ -325,6 +325,18 @@ class Shelf:
         short = [*map(links.state, states), *map(links.tail, tails)]
         self.disk.forget(name, [*blocks, *short])
 
+    def evict(self, key: str, entry: str) -> bool:
+        """Delete an entry with all that builds on it; False: there is none."""
+        name = self.namespace(key)
+        stored = self.disk.entries(name)
+        if all(each.id != entry for each in stored):
+            return False
+        branch = [entry]
+        for parent in branch:  # which grows meanwhile
+            branch += [each.id for each in stored if each.parent == parent]
+        self.disk.forget(name, branch)
+        return True
+
     def _shared(self, name: str, links: Links, tails: set[str]) -> int:
         """Tokens of a chain that others on disk begin with too."""
         own, shared = set(links.ids) | tails, 0

@@ -99,6 +99,8 @@ class Admission:
             more = max(0, request.cached - request.planned)
             request.record.disk_tokens = min(more, request.plan.fetched)
             request.record.joined_tokens = more - request.record.disk_tokens
+            if request.plan.live is not None:
+                request.record.hot_tokens = request.cached - more
         self._arm(request)
         self._waiting.take(request)
         request.progress()

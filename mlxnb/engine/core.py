@@ -221,6 +221,11 @@ class Core:
             raise
         self.owner.wake()
 
+    def evict(self, block_id: str) -> None:
+        """Let something of the prefix cache go; see `PrefixCache.evict`."""
+        life = self._checked()
+        life.owner.call(lambda: life.store.evict(block_id))
+
     def forget(self, key: str, salt: str, tokens: bytes, kept: int = 0) -> None:
         """Drop the KV of a conversation after its first ``kept`` tokens, on disk too.
 

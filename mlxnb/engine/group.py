@@ -188,6 +188,9 @@ class Group:
             if not step.sound:
                 request.fail(_bad_logits(request))
                 continue
+            choice = request.choice(step.logprobs, mx.array([step.token]))
+            if choice is not None:
+                request.choices.append(choice.read(step.token))
             self._accept(request, step.token)
             request.catch_up()
 
@@ -229,8 +232,8 @@ class Group:
             self._leave_batch(self._batch)
         self.rows.remove(request)
 
-    def _extract(self, uid: int) -> int | None:
-        """Move a row's caches out of the batch; its next token if one was drawn."""
+    def _extract(self, uid: int) -> tuple[int, mx.array] | None:
+        """Move a row's caches out of the batch; its next token, if one was drawn, and of what."""
         request = self._uids.pop(uid)
         live = _live(request)
         assert self._batch is not None

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 from mlxnb.cache.live import Live
 from mlxnb.cache.plan import Plan
 from mlxnb.engine.events import Done, Event, Prefill
+from mlxnb.engine.logprobs import Choice
 from mlxnb.engine.sampling import Processor, Sampler, Sampling
 from mlxnb.errors import DetokenizerFailed
+from mlxnb.records.alternative import Alternative
 from mlxnb.records.tokens import pack
 from mlxnb.records.turn import CacheStatus, Clock, FinishReason, TurnRecord
 from mlxnb.text.answer import AnswerMachine, Piece
 
 if TYPE_CHECKING:
+    import mlx.core as mx
+
     from mlxnb.engine.lane import Lane
 
 
@@ -34,7 +38,8 @@ class Request:
     reused, None before the start, and ``planned`` what had been promised. ``alone``: it shares no
     batch. ``number`` counts arrivals. ``listener`` takes the events as they are made, in place of
     the queue ``events``; it must not block or raise. ``status`` is what a client has been told of
-    the reuse; None: what the plan says in the end.
+    the reuse; None: what the plan says in the end. ``choices`` are what each generated token was
+    drawn from, where that is wanted.
     """
 
     model: str
@@ -69,10 +74,16 @@ class Request:
     reasoning_tokens: int = 0
     setbacks: int = 0
     alone: bool = False
+    choices: list[list[Alternative]] = field(default_factory=list)
     ending: FinishReason | None = None
     error: Exception | None = None
     done: bool = False
     ends: threading.Lock = field(default_factory=threading.Lock)
+
+    def choice(self, logprobs: mx.array, drawn: mx.array) -> Choice | None:
+        """What a token ``(1,)`` was drawn from, ``(vocab,)``, if that is wanted."""
+        count = self.sampling.logprobs
+        return None if count is None else Choice.of(logprobs, drawn[0], count)
 
     @property
     def tokens(self) -> list[int]:
@@ -132,6 +143,7 @@ class Request:
         if self.clock.first_token is None:
             self.clock.first_token = self.clock.last_token
         self.generated.append(token)
+        self.record.instants.append(self.clock.last_token - self.clock.arrived)
         if token in self.end_tokens:
             self.ending = "stop"
             return

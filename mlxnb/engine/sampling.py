@@ -31,6 +31,8 @@ class Sampling:
 
     The order is request, session, the model's own generation_config if it asks for sampling, and
     last greedy. Penalties look at the whole prompt, its cached part included, and the output.
+    ``logprobs`` asks for the log-probability of each token that is generated, and of so many of
+    the likeliest beside it.
 
     Raises
     ------
@@ -50,6 +52,7 @@ class Sampling:
     max_tokens: int | None = None
     stop: tuple[str, ...] | None = None
     n: int | None = None
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         for name, (low, high, whole) in _RANGES.items():
@@ -93,6 +96,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "seed": (0, 2**64 - 1, True),
     "max_tokens": (1, 2**31 - 1, True),
     "n": (1, 128, True),
+    "logprobs": (0, 20, True),
 }
 """Lowest value, highest value, and whether only whole numbers will do."""
 

@@ -12,12 +12,13 @@ import time
 import mlx.core as mx
 
 from mlxnb import mlxlm
-from mlxnb.engine.logprobs import bad_logits, normalized
+from mlxnb.engine.logprobs import Choice, bad_logits, normalized
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 
-Drawn = tuple[mx.array, mx.array]
-"""A token ``(1,)`` and its log-probability ``(1,)``."""
+Drawn = tuple[mx.array, mx.array, Choice | None]
+"""A token ``(1,)``, its log-probability ``(1,)``, and what it was drawn from where that is wanted.
+"""
 CLEAR_EVERY = 256
 """Decode steps between two times that MLX gives back freed memory, as in mlx-lm's loop."""
 
@@ -37,10 +38,12 @@ def prefill(runtime: Runtime, request: Request) -> int:
         begin = time.perf_counter()
         runtime.model(mx.array([chunk]), cache=live.caches)
         mlxlm.evaluate(live.caches)
-        runtime.rate.note(len(chunk), time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        runtime.rate.note(len(chunk), seconds)
         mx.clear_cache()
         request.fed(chunk)
         request.record.prefill_chunks += 1
+        request.record.chunks.append((begin - request.clock.arrived, seconds, len(chunk)))
         request.progress()
     return len(todo) - len(chunk)
 
@@ -52,10 +55,16 @@ class Solo:
     ----------
     pending
         A token that was drawn already and is not in the caches (a row that comes out of a
-        batch); None: the sequence's last token is fed first.
+        batch), and the log-probabilities ``(vocab,)`` that it was drawn from; None: the
+        sequence's last token is fed first.
     """
 
-    def __init__(self, runtime: Runtime, request: Request, pending: int | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        request: Request,
+        pending: tuple[int, mx.array] | None = None,
+    ) -> None:
         live = request.live
         assert live is not None and live.caches is not None
         self.request = request
@@ -66,7 +75,8 @@ class Solo:
             self._context = mlxlm.token_buffer(request.tokens[: live.length])
         self._drawn: Drawn | None
         if pending is not None:
-            self._drawn = mx.array([pending], dtype=mx.uint32), mx.zeros((1,))
+            token = mx.array([pending[0]], dtype=mx.uint32)
+            self._drawn = token, mx.zeros((1,)), request.choice(pending[1], token)
         else:
             last = (request.generated or request.prompt)[-1]
             self._drawn = self._draw(mx.array([last], dtype=mx.uint32))
@@ -83,8 +93,9 @@ class Solo:
         logprobs = normalized(logits)
         drawn = self.request.sampler(logprobs)
         likely = mx.take(logprobs, drawn)
-        mx.async_eval(drawn, likely)
-        return drawn, likely
+        choice = self.request.choice(logprobs[0], drawn)
+        mx.async_eval(drawn, likely, choice.arrays if choice is not None else [])
+        return drawn, likely, choice
 
     def step(self) -> int:
         """The next token; the one after it is under way unless this must be the last.
@@ -120,4 +131,6 @@ class Solo:
         if not mlxlm.is_number(drawn[1]):
             request = self.request
             raise bad_logits(request.model, len(request.generated), bool(request.processors))
+        if drawn[2] is not None:
+            self.request.choices.append(drawn[2].read(token))
         return token

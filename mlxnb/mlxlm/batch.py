@@ -92,8 +92,11 @@ class Batch:
         row = decoding.uids.index(uid)
         return is_number(decoding._next_logprobs[row][decoding._next_tokens[row]])
 
-    def leave(self, uid: int) -> tuple[Caches, list[int], int | None]:
-        """Take a row out: its caches, the tokens in them, and its next token if it has one."""
+    def leave(self, uid: int) -> tuple[Caches, list[int], tuple[int, mx.array] | None]:
+        """Take a row out: its caches, the tokens in them, and its next token if it has one.
+
+        With that token come the log-probabilities ``(vocab,)`` that it was drawn from.
+        """
         pending = self._pending(uid)
         caches, tokens = self.copy(uid)
         self._generator.remove([uid])
@@ -112,11 +115,12 @@ class Batch:
         rows = decoding.prompt_cache[0].rows() if decoding.uids else []
         return dict(zip(decoding.uids, rows, strict=True))
 
-    def _pending(self, uid: int) -> int | None:
+    def _pending(self, uid: int) -> tuple[int, mx.array] | None:
         generation = self._generator._generation_batch
         if uid not in generation.uids:
             return None
-        return int(generation._next_tokens[generation.uids.index(uid)].item())
+        row = generation.uids.index(uid)
+        return int(generation._next_tokens[row].item()), generation._next_logprobs[row]
 
     @property
     def nbytes(self) -> int:

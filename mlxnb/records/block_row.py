@@ -31,3 +31,5 @@ class BlockRow:
     last_used: dt.datetime
     pinned: bool
     preview: str
+    evict_order: int | None = None
+    owner: str = ""

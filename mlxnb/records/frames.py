@@ -66,6 +66,7 @@ BLOCKS: dict[str, str] = {
     "pinned": "boolean",
     "preview": "string",
 }
+MORE_BLOCKS: dict[str, str] = {"evict_order": "Int64", "owner": "string"}
 SESSIONS: dict[str, str] = {
     "name": "string",
     "model": "string",
@@ -176,9 +177,14 @@ def _rate(tokens: int, seconds: float) -> float | None:
     return tokens / seconds if tokens > 0 and seconds > 0 else None
 
 
-def prefix_frame(rows: Iterable[BlockRow]) -> pd.DataFrame:
-    """One row a block of the prefix cache."""
-    return typed_frame(BLOCKS, ([getattr(row, name) for name in BLOCKS] for row in rows))
+def prefix_frame(rows: Iterable[BlockRow], wide: bool = False) -> pd.DataFrame:
+    """One row a block of the prefix cache.
+
+    ``wide`` appends ``evict_order``, 1 for what would go next (NA: it cannot go now), and
+    ``owner``, the session that goes on with a hot cache.
+    """
+    columns = BLOCKS | (MORE_BLOCKS if wide else {})
+    return typed_frame(columns, ([getattr(row, name) for name in columns] for row in rows))
 
 
 def sessions_frame(rows: Iterable[SessionRow]) -> pd.DataFrame:

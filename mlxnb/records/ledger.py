@@ -74,6 +74,7 @@ class Ledger:
         """Give a closed row empty arrays; who holds the old ones may go on reading them."""
         if turn_id not in self._open:
             record.prompt, record.output, record.spans = array("I"), array("I"), []
+            record.chunks, record.instants = [], array("d")
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -8,15 +8,23 @@ from __future__ import annotations
 import datetime as dt
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from mlxnb.records.alternative import Alternative, alternatives_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Source = Literal["magic", "widget", "python", "responses", "messages", "chat_completions"]
 NOTEBOOK = ("magic", "widget", "python")
 """Sources of turns whose texts a notebook shows anyway."""
 CacheStatus = Literal["fresh", "hit", "prefix_hit", "cold_replay"]
 FinishReason = Literal["stop", "stop_sequence", "length", "tool_calls", "cancelled", "error"]
+
+Reader = Callable[["Turn"], "Reading"]
+"""Reads an answer's text."""
 
 
 @dataclass(slots=True)
@@ -157,6 +165,7 @@ class TurnRecord:
     prefill_chunks: int = 0
     joined_tokens: int = 0
     disk_tokens: int = 0
+    hot_tokens: int = 0
     reuse_enabled: bool = True
     rewindable: bool = True
     history: str = "exact"
@@ -167,11 +176,22 @@ class TurnRecord:
     prompt: array[int] = field(default_factory=lambda: array("I"))
     output: array[int] = field(default_factory=lambda: array("I"))
     spans: list[Span] = field(default_factory=list)
+    # for the timeline: seconds since arrival
+    chunks: list[tuple[float, float, int]] = field(default_factory=list)  # begin, length, tokens
+    instants: array[float] = field(default_factory=lambda: array("d"))  # of each output token
 
 
 def shows_text(asked: bool | None, records: Iterable[TurnRecord]) -> bool:
     """Whether texts of these turns are shown: as asked, else if notebooks show all of them."""
     return all(record.source in NOTEBOOK for record in records) if asked is None else asked
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an answer's text says in a form of its own, or why it says nothing."""
+
+    value: Any = None
+    fault: str | None = None
 
 
 @dataclass(slots=True, repr=False)
@@ -195,6 +215,35 @@ class Turn:
     session: str | None = None
     error: str | None = None
     choices: list[Turn] = field(default_factory=list)
+    alternatives: list[list[Alternative]] = field(default_factory=list)
+    reader: Reader | None = field(default=None, compare=False)
+    read: Reading | None = field(default=None, compare=False)
+
+    @property
+    def parsed(self) -> Any:
+        """The answer as the ``schema`` that was given has it; None: see ``invalid``."""
+        return self._reading.value
+
+    @property
+    def invalid(self) -> str | None:
+        """Why there is nothing in ``parsed`` though a schema was given; else None."""
+        return self._reading.fault
+
+    @property
+    def _reading(self) -> Reading:
+        """What the text says; read when it is first asked for, by whoever asks."""
+        if self.read is None:
+            self.read = Reading() if self.reader is None else self.reader(self)
+        return self.read
+
+    @property
+    def logprobs(self) -> pd.DataFrame | None:
+        """The answer's tokens and what they were drawn from, a row each; None: not asked for.
+
+        Columns: ``position`` (of the answer's tokens), ``token_id``, ``token``, ``logprob``,
+        ``rank`` (how many are likelier), ``taken``.
+        """
+        return alternatives_frame(self.alternatives) if self.alternatives else None
 
     @property
     def prompt_tokens(self) -> int:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mlxnb.models.info import ModelInfo
     from mlxnb.records.explain import Explanation
     from mlxnb.records.turn import Source, Turn
+    from mlxnb.sessions.column_frame import Answers
+    from mlxnb.sessions.row_prompts import Rows, Template
     from mlxnb.sessions.session import Session
 
 Progress = Callable[[int, int], None]
@@ -131,14 +133,50 @@ class Engine(ABC):
         """All turns, a row each, in order of start."""
 
     @abstractmethod
-    def prefix_cache(self, show_text: bool | None = None) -> pd.DataFrame:
+    def prefix_cache(self, show_text: bool | None = None, wide: bool = False) -> pd.DataFrame:
         """What the prefix cache holds, a row a block or hot cache.
 
         Parameters
         ----------
+        wide
+            Append ``evict_order``, 1 for what would go next and NA for what cannot go now, and
+            ``owner``, the session that goes on with a hot cache.
         show_text
             Whether ``preview`` shows the beginnings of texts; None: where all turns are the
             notebook's own, since a saved notebook would keep what clients said.
+        """
+
+    @abstractmethod
+    def tokens(self, turn: Turn | str | None = None, show_text: bool | None = None) -> pd.DataFrame:
+        """The tokens of a turn's (None: the last one's) prompt and output, a row each.
+
+        Columns: ``position``, ``token_id``, ``text``, ``role`` (system, user, assistant, tool,
+        template or output), ``message``, ``origin`` (where its KV came from: ``hot`` cache,
+        ``memory``, ``disk``, or ``computed``; ``generated``), ``diverged`` (the first that differs
+        from the most similar earlier turn).
+
+        Parameters
+        ----------
+        show_text
+            Whether token ids and texts are shown; None: those of the notebook's own turns.
+
+        Raises
+        ------
+        UnknownTurn
+            No such turn is kept, or its tokens are not.
+        """
+
+    @abstractmethod
+    def timeline(self, turn: Turn | str | None = None) -> pd.DataFrame:
+        """What a turn (None: the last) did when: a row a phase, prefill chunk and generated token.
+
+        Columns: ``phase`` (pre_inference, resolve, load_wait, queue, prefill, decode),
+        ``start_s`` and ``end_s`` (seconds since it arrived), ``tokens``.
+
+        Raises
+        ------
+        UnknownTurn
+            No such turn is kept.
         """
 
     @abstractmethod
@@ -180,6 +218,63 @@ class Engine(ABC):
             As for any turn.
         """
 
+    def map(
+        self,
+        rows: Rows,
+        prompt: Template,
+        system: str | None = None,
+        model: str | None = None,
+        schema: Any = None,
+        on_error: str = "value",
+        progress: bool | Progress = True,
+        resume: Any = None,
+        concurrency: int | None = None,
+        **options: Any,
+    ) -> Answers:
+        """One answer for each row, many at a time; what the prompts share is computed once.
+
+        Parameters
+        ----------
+        rows
+            A Series or a DataFrame. A row that lacks a value that its prompt needs is not asked.
+        prompt
+            A text in which ``{}`` stands for a Series's value and ``{column}`` for a column's, or
+            what makes a text of a value or a row; see `mlxnb.sessions.row_prompts.row_prompts`.
+        schema
+            A pydantic model or a JSON schema of an object, which all answers conform to.
+        on_error
+            ``"value"``: a row that fails has NA; ``"raise"``: it ends the run.
+        progress
+            Show a bar where somebody watches; or called with rows done and rows in all.
+        resume
+            An earlier result, in full or in part: rows that it answers, asked the same by the same
+            label of the index, are not asked again.
+        concurrency
+            Turns in flight, at most. Others get places too while the engine's queue is full.
+        **options
+            Sampling, and a session's options. With a ``seed`` row number i has seed + i.
+
+        Returns
+        -------
+        pandas.Series or pandas.DataFrame
+            Texts named ``answer``, or a column for each property of the schema, with the index of
+            ``rows``. ``.attrs["turns"]`` has the turns: ``turn_id, cached_tokens, prefill_tokens,
+            output_tokens, finish_reason, error, prompt_hash``.
+
+        Raises
+        ------
+        InvalidOption, NothingLoaded, SessionExists
+            Nothing was begun.
+        Interrupted
+            A KeyboardInterrupt whose ``partial`` is the result as far as it came.
+        Unfinished
+            It cannot go on; ``partial`` likewise.
+        """
+        from mlxnb.sessions.column import map_rows
+
+        given = system, model, schema, on_error, progress, resume, concurrency
+        return map_rows(self, rows, prompt, *given, **options)
+
     @abstractmethod
     def pin(self, block_id: str, pinned: bool = True) -> None:
         """Keep a block of the prefix cache (with all before it), or let it go again.
@@ -188,6 +283,18 @@ class Engine(ABC):
         ------
         UnknownBlock
             Nothing has that id.
+        """
+
+    @abstractmethod
+    def evict(self, block_id: str) -> None:
+        """Let a block of the prefix cache go with all behind it, or a hot cache, or a checkpoint.
+
+        Raises
+        ------
+        UnknownBlock
+            Nothing has that id.
+        InvalidOption
+            It is in use, or pinned.
         """
 
     @property

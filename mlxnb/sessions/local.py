@@ -21,7 +21,7 @@ from mlxnb.models.memory import check_memory
 from mlxnb.models.resolve import canonical_name, resolve
 from mlxnb.models.source import ModelSource
 from mlxnb.records.explain import Explanation, explain
-from mlxnb.records.turn import Source, Turn, shows_text
+from mlxnb.records.turn import Source, Turn, TurnRecord, shows_text
 from mlxnb.sessions import views
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.loading import Progress, loading_bar
@@ -31,6 +31,7 @@ from mlxnb.sessions.options import Options, Wanted, checked_budget
 from mlxnb.sessions.registry import Registry
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.session import Session
+from mlxnb.sessions.shape import Shape
 from mlxnb.sessions.template import ChatTemplate
 from mlxnb.sessions.texts import Texts
 from mlxnb.sessions.turns import Turns
@@ -193,7 +194,12 @@ class LocalEngine(Engine):
     # --- turns --------------------------------------------------------------------------------
 
     def start(
-        self, session: LocalSession, new: list[Message], sampling: Sampling, source: Source
+        self,
+        session: LocalSession,
+        new: list[Message],
+        sampling: Sampling,
+        source: Source,
+        shape: Shape,
     ) -> Reply:
         """Start a session's next turn.
 
@@ -201,13 +207,13 @@ class LocalEngine(Engine):
         ------
         UnknownSession
             The session was removed.
-        ContextOverflow, InvalidOption, QueueFull, TemplateFailed
+        BadSchema, ContextOverflow, InvalidOption, QueueFull, TemplateFailed
             Nothing was touched.
         """
         arrived = time.perf_counter()
         texts, template = self._ready(session)
-        draft = session.draft(new, template, texts.key)
-        return self.runner.start(texts, session, draft, sampling, source, arrived)
+        draft = session.draft(new, template, texts.key, shape)
+        return self.runner.start(texts, session, draft, sampling, source, arrived, shape)
 
     def _ready(self, session: LocalSession) -> tuple[Texts, ChatTemplate]:
         """What a session's prompts need of its model, and its template."""
@@ -244,12 +250,31 @@ class LocalEngine(Engine):
 
         return turns_frame(self.ledger, wide)
 
-    def prefix_cache(self, show_text: bool | None = None) -> pd.DataFrame:
+    def prefix_cache(self, show_text: bool | None = None, wide: bool = False) -> pd.DataFrame:
         """See `Engine.prefix_cache`."""
         from mlxnb.records.frames import prefix_frame
 
         rows = views.block_rows(self.core, lambda: shows_text(show_text, self.ledger))
-        return prefix_frame(rows)
+        return prefix_frame(rows, wide)
+
+    def tokens(self, turn: Turn | str | None = None, show_text: bool | None = None) -> pd.DataFrame:
+        """See `Engine.tokens`."""
+        from mlxnb.records.token_row import token_rows, tokens_frame
+
+        record = self._record(turn)
+        decode = views.decoder(self.core, record.fingerprint)
+        return tokens_frame(token_rows(record, decode, shows_text(show_text, [record])))
+
+    def timeline(self, turn: Turn | str | None = None) -> pd.DataFrame:
+        """See `Engine.timeline`."""
+        from mlxnb.records.phase_row import phase_rows, timeline_frame
+
+        return timeline_frame(phase_rows(self._record(turn)))
+
+    def _record(self, turn: Turn | str | None) -> TurnRecord:
+        if turn is None:
+            return self.ledger.last()
+        return self.ledger[turn.id if isinstance(turn, Turn) else str(turn)]
 
     def sessions(self) -> pd.DataFrame:
         """See `Engine.sessions`."""
@@ -271,10 +296,7 @@ class LocalEngine(Engine):
 
     def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:
         """See `Engine.explain`."""
-        if turn is None:
-            record = self.ledger.last()
-        else:
-            record = self.ledger[turn.id if isinstance(turn, Turn) else str(turn)]
+        record = self._record(turn)
         decode = views.decoder(self.core, record.fingerprint)
         show = shows_text(show_text, [record])
         return explain(record, self.ledger.before(record.turn_id), decode, show_text=show)
@@ -284,6 +306,10 @@ class LocalEngine(Engine):
     def pin(self, block_id: str, pinned: bool = True) -> None:
         """See `Engine.pin`."""
         self.core.store.pin(block_id, pinned)
+
+    def evict(self, block_id: str) -> None:
+        """See `Engine.evict`."""
+        self.core.evict(block_id)
 
     @property
     def budget(self) -> int:

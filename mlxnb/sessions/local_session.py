@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import datetime as dt
 import logging
+import secrets
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,12 +18,16 @@ from mlxnb.records.tokens import pack
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions.computed import Computed
 from mlxnb.sessions.draft import Draft, anything, common_head
+from mlxnb.sessions.exported import Exported
+from mlxnb.sessions.exported_store import Kept
 from mlxnb.sessions.history import History
 from mlxnb.sessions.messages import Message
-from mlxnb.sessions.options import Options, check_text
+from mlxnb.sessions.options import Options, check_text, packed_tools
+from mlxnb.sessions.order import tool_list
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.results import Results
 from mlxnb.sessions.session import Session
+from mlxnb.sessions.shape import Shape
 from mlxnb.sessions.template import ChatTemplate, Rendered
 
 if TYPE_CHECKING:
@@ -44,6 +50,9 @@ class LocalSession(Session):
         self._key: str | None = None
         self._results = Results()
         self._history = self._beginning()
+        self._state = threading.Lock()
+        self.identity = secrets.token_hex(8)  # of its file, where it is kept
+        self.kept: Kept | None = None
         self.computed = Computed()
 
     def _beginning(self) -> History:
@@ -79,19 +88,46 @@ class LocalSession(Session):
         results = self._results.messages(pending)
         return None if results is None else self._reply(results, Sampling(), "python").result()
 
-    def reply(self, text: str, source: Source = "python", **sampling: Any) -> Reply:
-        """See `Session.reply`."""
-        check_text("a message", text)
-        wanted = Sampling.of(sampling)
-        if self._history.pending:
-            names = ", ".join(f"{n} ({i})" for i, n in self._history.pending.items())
-            raise PendingToolCalls(f"send_tool_result is due for: {names}")
-        return self._reply([{"role": "user", "content": text}], wanted, source)
+    def add_tool_result(self, call_id: str, content: Any, is_error: bool = False) -> None:
+        """See `Session.add_tool_result`."""
+        self._results.add(self._history.pending, call_id, content, is_error)
 
-    def _reply(self, new: list[Message], sampling: Sampling, source: Source) -> Reply:
+    def reply(
+        self,
+        text: str | None,
+        source: Source = "python",
+        schema: Any = None,
+        tool_choice: str | None = None,
+        **sampling: Any,
+    ) -> Reply:
+        """See `Session.reply`."""
+        if text is not None:
+            check_text("a message", text)
+        wanted, shape = Sampling.of(sampling), Shape.of(schema, tool_choice)
+        return self._reply(self._next(text), wanted, source, shape)
+
+    def _next(self, text: str | None) -> list[Message]:
+        """What is said next: results of tool calls, where some are due, and a text."""
+        pending = self._history.pending
+        results = self._results.messages(pending)
+        if results is None:
+            names = ", ".join(f"{n} ({i})" for i, n in pending.items())
+            raise PendingToolCalls(f"send_tool_result is due for: {names}")
+        if text is None and not results:
+            raise InvalidOption("there is nothing to say: no text, and no result of a tool call")
+        return results if text is None else [*results, {"role": "user", "content": text}]
+
+    def _reply(
+        self,
+        new: list[Message],
+        sampling: Sampling,
+        source: Source,
+        shape: Shape = Shape(),  # noqa: B008 - frozen
+    ) -> Reply:
         self._take()
         try:
-            return self._engine.start(self, new, sampling.over(self.options.sampling), source)
+            wanted = sampling.over(self.options.sampling)
+            return self._engine.start(self, new, wanted, source, shape)
         except BaseException:
             self._busy.release()
             raise
@@ -102,12 +138,18 @@ class LocalSession(Session):
 
     # --- what the engine asks -----------------------------------------------------------------
 
-    def draft(self, new: list[Message], template: ChatTemplate, key: str) -> Draft:
+    def draft(
+        self,
+        new: list[Message],
+        template: ChatTemplate,
+        key: str,
+        shape: Shape = Shape(),  # noqa: B008 - frozen
+    ) -> Draft:
         """The next turn, for the model whose content is ``key``; see `Draft.of`."""
         history = self._history
         if self._key not in (None, key):
             history = history.without_tokens()
-        return Draft.of(history, new, template, self.options.tool_list, key)
+        return Draft.of(history, new, template, tool_list(shape.shown(self.options.tools)), key)
 
     def head(self, template: ChatTemplate, key: str) -> Rendered:
         """What every next prompt begins with: the tokens that two different ones share."""
@@ -119,20 +161,21 @@ class LocalSession(Session):
         try:
             self.last, self.last_used = turn, dt.datetime.now(dt.UTC)
             if turn.finish_reason not in ("cancelled", "error"):
-                self._history = draft.settled(request, turn, self.options.history == "exact")
-                self._key, self._results = draft.key, Results()
+                history = draft.settled(request, turn, self.options.history == "exact")
+                self._become(history, draft.key, Results())
         except Exception:
             log.exception("turn %s was not taken into the history", turn.id)
         finally:
             self._busy.release()
+            self._save()
 
     # --- the conversation as a whole ----------------------------------------------------------
 
     def fork(self, name: str | None = None) -> LocalSession:
         """See `Session.fork`."""
         other = self._engine.adopt(name, self.options, f"{self.name}-fork")
-        other._history, other._key = self._history, self._key
-        other._results, other.forked_from = self._results.copy(), self.name
+        other._become(self._history, self._key, self._results.copy())
+        other.toolbox, other.forked_from = self.toolbox.copy(), self.name
         if self._key is not None:
             other.computed.add_line(self._key, pack(self.tokens))
         return other
@@ -152,6 +195,53 @@ class LocalSession(Session):
     def _set_back(self, earlier: Callable[[], History]) -> None:
         self._take()
         try:
-            self._history, self._results = earlier(), Results()
+            self._become(earlier(), self._key, Results())
         finally:
             self._busy.release()
+        self._save()
+
+    def set_tools(self, tools: list[Any]) -> None:
+        """See `Session.set_tools`."""
+        packed = packed_tools(tools)
+        self._take()
+        try:
+            if packed != self.options.tools:
+                self.options = dataclasses.replace(self.options, tools=packed)
+                self._become(self._history.without_tokens(), self._key, self._results)
+        finally:
+            self._busy.release()
+        self._save()
+
+    # --- elsewhere and later ------------------------------------------------------------------
+
+    def _become(self, history: History, key: str | None, results: Results) -> None:
+        with self._state:  # whoever writes it down sees all of it
+            self._history, self._key, self._results = history, key, results
+
+    def go_on_from(self, exported: Exported, key: str) -> None:
+        """Take the past of a session that was elsewhere.
+
+        Parameters
+        ----------
+        key
+            Names the content of the model that is here; tokens of another one are left out.
+        """
+        history = exported.history
+        if exported.key != key:
+            history = history.without_tokens()
+        self._become(history, key, Results(exported.given))
+
+    def exported(self) -> Exported:
+        """See `Session.exported`."""
+        with self._state:
+            state = self._history, self._key, self._results.given
+        return Exported.of(self.identity, self.name, self.options, *state)
+
+    def keep(self) -> None:
+        """See `Session.keep`."""
+        if self.kept is None:
+            self.kept = Kept(self.name, self.identity, self.exported)
+
+    def _save(self) -> None:
+        if self.kept is not None:
+            self.kept.save()

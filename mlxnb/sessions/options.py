@@ -68,7 +68,7 @@ class Wanted:
             An option is unknown, or has a value that it cannot have.
         """
         own = {"history", "reuse", "cache_salt", "thinking"}
-        packed = None if tools is None else _packed(tools)
+        packed = None if tools is None else packed_tools(tools)
         named = {"system": system, "tools": packed} | {n: options[n] for n in own & options.keys()}
         sampling = {name: value for name, value in options.items() if name not in own}
         _check_names(sampling, own)
@@ -96,7 +96,7 @@ def _check_names(sampling: Mapping[str, Any], own: set[str]) -> None:
             raise InvalidOption(f"no option {name!r}; there are {', '.join(sorted(known))}")
 
 
-def _packed(tools: Any) -> tuple[str, ...]:
+def packed_tools(tools: Any) -> tuple[str, ...]:
     """Tool definitions as JSON, keys in their order: the template shows them to the model so."""
     if not isinstance(tools, list | tuple) or not all(isinstance(t, dict) for t in tools):
         raise InvalidOption("tools is a list of tool definitions, each a dict")

@@ -15,6 +15,11 @@ class Results:
     def __init__(self, given: Mapping[str, Message] | None = None) -> None:
         self._given = dict(given or {})
 
+    @property
+    def given(self) -> dict[str, Message]:
+        """The results, by the ids of the calls."""
+        return dict(self._given)
+
     def copy(self) -> Results:
         """The same results, for a fork."""
         return Results(self._given)

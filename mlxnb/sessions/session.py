@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mlxnb.records.turn import Source, Turn
+from mlxnb.sessions import exported as files
 from mlxnb.sessions.delta import Delta
+from mlxnb.sessions.exported import Exported
+from mlxnb.sessions.exported_markdown import markdown
 from mlxnb.sessions.follow import follow
+from mlxnb.sessions.function import Function
 from mlxnb.sessions.messages import Message
 from mlxnb.sessions.options import Options
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.stream import Stream
+from mlxnb.sessions.toolbox import Toolbox
+from mlxnb.sessions.toolbox_calls import calls_frame
+from mlxnb.sessions.toolbox_rounds import ROUNDS, run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Session(ABC):
@@ -73,11 +85,20 @@ class Session(ABC):
             What the user says, verbatim.
         **sampling
             ``temperature, top_p, top_k, min_p, repetition_penalty, presence_penalty,
-            frequency_penalty, logit_bias, seed, max_tokens, stop, n`` for this turn alone. With
-            ``n`` the answers are on ``Turn.choices``; the first one is continued.
+            frequency_penalty, logit_bias, seed, max_tokens, stop, n, logprobs`` for this turn
+            alone. With ``n`` the answers are on ``Turn.choices``; the first one is continued.
+            With ``logprobs`` (0 to 20) ``Turn.logprobs`` has each token's log-probability, and
+            those of so many of the likeliest beside it.
+
+            ``schema``, a pydantic model or a JSON schema: the text conforms to it, and
+            ``Turn.parsed`` is the value. ``tool_choice``, ``auto``, ``none``, ``required`` or a
+            tool's name: which of the session's tools may or must be called, with arguments that
+            conform to their schemas.
 
         Raises
         ------
+        BadSchema
+            The schema is none, or cannot be enforced.
         ContextOverflow
             The prompt is longer than the model's context; nothing was touched.
         PendingToolCalls
@@ -132,8 +153,167 @@ class Session(ABC):
         """
 
     @abstractmethod
-    def reply(self, text: str, source: Source = "python", **sampling: Any) -> Reply:
+    def add_tool_result(self, call_id: str, content: Any, is_error: bool = False) -> None:
+        """As ``send_tool_result``, and the model does not go on: it does with what is said next.
+
+        ``reply(None)`` says nothing but the results.
+        """
+
+    @abstractmethod
+    def reply(
+        self,
+        text: str | None,
+        source: Source = "python",
+        schema: Any = None,
+        tool_choice: str | None = None,
+        **sampling: Any,
+    ) -> Reply:
         """As ``send``, returning at once: the answer's events can be followed and cancelled."""
+
+    # --- functions ----------------------------------------------------------------------------
+
+    @cached_property
+    def toolbox(self) -> Toolbox:
+        """The functions of this process that the model may call."""
+        return Toolbox()
+
+    def tool(self, function: Callable[..., Any] | None = None, *, confirm: bool = True) -> Any:
+        """Let the model call a Python function, in ``run``: ``@session.tool`` over its definition.
+
+        The tools stand at the beginning of the prompt: after the first turn all of it is computed
+        once more, and answers that were given are rendered anew from their text.
+
+        Parameters
+        ----------
+        confirm
+            Ask with ``input`` before each call.
+
+        Returns
+        -------
+        Callable
+            The function as it is; without one, a decorator.
+
+        Raises
+        ------
+        InvalidOption
+            It cannot be called with named arguments from JSON.
+        SessionBusy
+            A turn is running.
+        """
+        if function is None:
+            return lambda given: self.tool(given, confirm=confirm)
+        made = Function(function, confirm)
+        others = [t for t in self.options.tool_list or () if _tool_name(t) != made.name]
+        names = [_tool_name(tool) for tool in self.options.tool_list or ()]
+        place = names.index(made.name) if made.name in names else len(others)
+        self.set_tools([*others[:place], made.definition, *others[place:]])
+        self.toolbox.add(made)
+        return function
+
+    def remove_tool(self, name: str) -> None:
+        """Let the model call a function no longer.
+
+        Raises
+        ------
+        InvalidOption
+            It was not registered.
+        SessionBusy
+            A turn is running.
+        """
+        self.toolbox.check(name)
+        left = [tool for tool in self.options.tool_list or () if _tool_name(tool) != name]
+        self.set_tools(left)
+        self.toolbox.remove(name)
+
+    @abstractmethod
+    def set_tools(self, tools: list[Any]) -> None:
+        """Give the session other tool definitions, as the OpenAI API has them.
+
+        Raises
+        ------
+        InvalidOption
+            They are not plain JSON.
+        SessionBusy
+            A turn is running.
+        """
+
+    def run(self, text: str, rounds: int = ROUNDS, **options: Any) -> Turn:
+        """As ``send``; functions that the model calls are called, here, until it answers.
+
+        They are called one after another in this thread, and asked about before, as they were
+        registered. An error goes back to the model. A ``tool_choice`` that forces a call does so
+        in the first turn alone. A call of a tool that is no function of this process ends it.
+
+        After an interrupt, and where ``rounds`` were not enough, calls that were not made have an
+        error as their result, which the model reads with what is said next.
+
+        Parameters
+        ----------
+        rounds
+            How often calls are answered at most.
+        **options
+            As of ``send``, for each turn.
+
+        Returns
+        -------
+        Turn
+            The last one.
+
+        Raises
+        ------
+        InvalidOption
+            A function is asked about and nobody can be; nothing was said.
+        """
+        return run(self, text, rounds, **options)
+
+    def calls(self) -> pd.DataFrame:
+        """The calls of functions in this process, a row each.
+
+        Columns: ``call_id``, ``turn_id``, ``name``, ``arguments`` (JSON), ``result`` and ``error``
+        (one of them NA), ``seconds`` (NA: not called), ``confirmed`` (NA: not asked about).
+        """
+        return calls_frame(self.toolbox.calls)
+
+    # --- files --------------------------------------------------------------------------------
+
+    def export(self, path: str | Path) -> Path:
+        """Write the session into a file that only this user can read.
+
+        Parameters
+        ----------
+        path
+            ``.md``: Markdown, for people. Anything else: JSON, which `Engine.import_session`
+            goes on from, token for token. A file that is there is replaced.
+
+        Raises
+        ------
+        InvalidOption
+            It cannot be written.
+        """
+        place, state = Path(path).expanduser().absolute(), self.exported()
+        text = markdown(state) if place.suffix == ".md" else state.model_dump_json(indent=1)
+        files.write(place, text)
+        return place
+
+    def to_markdown(self) -> str:
+        """The conversation as Markdown: what was said in quotes, calls and results as code."""
+        return markdown(self.exported())
+
+    @abstractmethod
+    def exported(self) -> Exported:
+        """The session as ``export`` writes it: all but its KV."""
+
+    @abstractmethod
+    def keep(self) -> None:
+        """Save the session after each turn, for `Engine.restore_session` in another process.
+
+        Raises
+        ------
+        SessionExists
+            Another session of that name is kept.
+        NotPrivate, StateUnwritable
+            There is no place for it.
+        """
 
     # --- the conversation as a whole ----------------------------------------------------------
 
@@ -165,3 +345,7 @@ class Session(ABC):
         SessionBusy
             A turn is running.
         """
+
+
+def _tool_name(tool: Any) -> Any:
+    return (tool.get("function") or tool).get("name")

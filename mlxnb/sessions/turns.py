@@ -23,6 +23,7 @@ from mlxnb.sessions.held import hold
 from mlxnb.sessions.local_reply import LocalReply
 from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.order import Order, tool_list, tools_digest
+from mlxnb.sessions.shape import Shape
 from mlxnb.sessions.template import Rendered
 from mlxnb.sessions.texts import Texts
 
@@ -69,23 +70,25 @@ class Turns:
         sampling: Sampling,
         source: Source,
         arrived: float,
+        shape: Shape,
     ) -> LocalReply:
         """Check, plan and queue a session's next turn.
 
         Raises
         ------
-        ContextOverflow, InvalidOption, QueueFull
+        BadSchema, ContextOverflow, InvalidOption, QueueFull
             Nothing was touched.
         """
         settled = texts.settled(sampling, len(draft.prompt.tokens))
-        order = _session_order(session, draft.prompt, settled, source, arrived)
+        order = _session_order(session, draft.prompt, settled, source, arrived, shape)
         requests = [self.request(texts, order, number) for number in range(settled.n or 1)]
 
         def settle() -> Turn:
             for request in requests:
                 session.computed.add(request)
-            turn, *others = map(views.turn_of, requests)
+            turn, *others = (_turn_of(texts, request) for request in requests)
             turn.choices = [turn, *others] if others else []
+            shape.mark(turn)
             session.settle(draft, requests[0], turn)
             return turn
 
@@ -109,7 +112,7 @@ class Turns:
 
         def settle() -> Turn:
             session.computed.add(request)
-            return views.turn_of(request)
+            return _turn_of(texts, request)
 
         return self._queued([request], settle)
 
@@ -230,7 +233,7 @@ class Turns:
         rate = runtime.rate.mean
         record.saved_s = record.usage.cached_tokens / rate if rate else None
         earlier = self.ledger.before(record.turn_id)
-        found = diagnose(record, earlier, views.readable(runtime))
+        found = diagnose(record, earlier, views.readable(runtime.tokenizer))
         record.miss_reason, record.diverged_at = found.reason, found.diverged_at
 
 
@@ -238,8 +241,17 @@ def _nothing() -> None:
     """The row has begun."""
 
 
+def _turn_of(texts: Texts, request: Request) -> Turn:
+    return views.turn_of(request, views.readable(texts.tokenizer))
+
+
 def _session_order(
-    session: LocalSession, prompt: Rendered, sampling: Sampling, source: Source, arrived: float
+    session: LocalSession,
+    prompt: Rendered,
+    sampling: Sampling,
+    source: Source,
+    arrived: float,
+    shape: Shape = Shape(),  # noqa: B008 - frozen
 ) -> Order:
     options = session.options
     return Order(
@@ -252,5 +264,7 @@ def _session_order(
         salt=options.cache_salt,
         reuse=options.reuse,
         history=options.history,
-        tools=options.tools,
+        tools=shape.shown(options.tools),
+        form=shape.form(options.tools),
+        thinking=options.thinking,
     )

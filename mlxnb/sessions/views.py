@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from mlxnb.cache.checkpoint import Checkpoint
 from mlxnb.cache.index import Block
@@ -19,6 +21,7 @@ from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
 from mlxnb.models.discover import discover
 from mlxnb.models.info import ModelInfo
+from mlxnb.records.alternative import Alternative
 from mlxnb.records.block_row import BlockRow
 from mlxnb.records.session_row import SessionRow
 from mlxnb.records.tokens import WIDTH, common_prefix, pack, unpack
@@ -56,8 +59,14 @@ def _status(plan: Plan | None, cached: int) -> CacheStatus:
     return "hit" if plan.own else "prefix_hit"
 
 
-def turn_of(request: Request) -> Turn:
-    """An ended request as the user sees it."""
+def turn_of(request: Request, decode: Decode | None = None) -> Turn:
+    """An ended request as the user sees it.
+
+    Parameters
+    ----------
+    decode
+        Says what tokens stand for; None: those that could have been drawn are left out.
+    """
     record, machine = request.record, request.machine
     return Turn(
         id=record.turn_id,
@@ -72,7 +81,20 @@ def turn_of(request: Request) -> Turn:
         model=record.model,
         session=record.session,
         error=record.error,
+        alternatives=[] if decode is None else _worded(request, decode),
     )
+
+
+def _worded(request: Request, decode: Decode) -> list[list[Alternative]]:
+    """What the tokens were drawn from, with their texts."""
+    texts: dict[int, str] = {}
+    for each in itertools.chain.from_iterable(request.choices):
+        if each.token_id not in texts:
+            texts[each.token_id] = decode([each.token_id])
+    return [
+        [dataclasses.replace(each, text=texts[each.token_id]) for each in place]
+        for place in request.choices
+    ]
 
 
 # --- the prefix cache -------------------------------------------------------------------------
@@ -92,10 +114,11 @@ def block_rows(core: Core, with_text: Callable[[], bool]) -> Iterator[BlockRow]:
             if space.key in runtimes
             for row, tokens in _rows(space, runtimes[space.key].info.name)
         ]
+        order = {name: n for n, name in enumerate(core.store.eviction_order(), start=1)}
     shown = with_text()
     for row, tokens, runtime in found:  # decoding takes its time: without the lock
-        preview = _preview(tokens, readable(runtime)) if shown else ""
-        yield dataclasses.replace(row, preview=preview)
+        preview = _preview(tokens, readable(runtime.tokenizer)) if shown else ""
+        yield dataclasses.replace(row, preview=preview, evict_order=order.get(row.block_id))
     for runtime in runtimes.values():
         yield from _disk_rows(core, runtime)
 
@@ -150,6 +173,7 @@ def _hot_row(live: Live, space: Space, model: str) -> BlockRow:
         last_used=_instant(live.last_used or time.time()),
         pinned=live.pinned,
         preview="",
+        owner=live.owner or "",
     )
 
 
@@ -258,16 +282,16 @@ def decoder(core: Core, fingerprint: str) -> Decode:
     """Token ids → text for a turn of that model; ids in brackets if it is not loaded any more."""
     for runtime in core.runtimes():
         if runtime.key == fingerprint:
-            return readable(runtime)
+            return readable(runtime.tokenizer)
     return _numbers
 
 
-def readable(runtime: Runtime) -> Decode:
+def readable(tokenizer: Any) -> Decode:
     """Token ids → text; ids in brackets where the tokenizer fails: that spoils no frame."""
 
     def decode(tokens: Sequence[int]) -> str:
         try:
-            return str(runtime.tokenizer.decode(tokens))
+            return str(tokenizer.decode(tokens))
         except Exception:
             return _numbers(tokens)
 

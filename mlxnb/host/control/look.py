@@ -9,6 +9,8 @@ from mlxnb.errors import UnknownTurn
 from mlxnb.host.control.route import Control
 from mlxnb.host.control.rows import record_to_json, to_json
 from mlxnb.records.explain import Explanation, explain
+from mlxnb.records.phase_row import phase_rows
+from mlxnb.records.token_row import TokenRow, token_rows
 from mlxnb.records.turn import TurnRecord, shows_text
 from mlxnb.sessions import views
 
@@ -72,7 +74,43 @@ class Memory(Control):
         await self.told(lambda: {"memory": to_json(self.engine.core.memory())})
 
 
-class Explain(Control):
+class OneTurn(Control):
+    """A route about one turn, or the ``last`` that the caller may see."""
+
+    def record(self, turn_id: str) -> TurnRecord:
+        """Its record; `UnknownTurn` if there is none for the caller."""
+        sight, ledger = self.sight, self.engine.ledger
+        if turn_id == "last":
+            turn_id = next((r.turn_id for r in reversed(list(ledger)) if sight.sees_turn(r)), "")
+        record = ledger[turn_id]
+        if not sight.sees_turn(record):
+            raise UnknownTurn(f"no turn {turn_id!r}")
+        return record
+
+
+class Tokens(OneTurn):
+    """``GET api/tokens/{turn}``, or of the ``last``: its tokens; for texts see `Explain`."""
+
+    async def get(self, turn_id: str) -> None:
+        """Answer with token rows."""
+        with_text = self.flag("text")
+        await self.told(lambda: {"tokens": to_json(self._rows(turn_id, with_text))})
+
+    def _rows(self, turn_id: str, with_text: bool | None) -> list[TokenRow]:
+        record = self.record(turn_id)
+        decode = views.decoder(self.engine.core, record.fingerprint)
+        return list(token_rows(record, decode, shows_text(with_text, [record])))
+
+
+class Timeline(OneTurn):
+    """``GET api/timeline/{turn}``, or of the ``last``: what it did when."""
+
+    async def get(self, turn_id: str) -> None:
+        """Answer with phase rows."""
+        await self.told(lambda: {"timeline": to_json(list(phase_rows(self.record(turn_id))))})
+
+
+class Explain(OneTurn):
     """``GET api/explain/{turn}``, or of the ``last``.
 
     Texts are shown of turns that came from notebooks; ``text=1``: of all, ``text=0``: of none.
@@ -84,12 +122,8 @@ class Explain(Control):
         await self.told(lambda: {"explanation": to_json(self._explained(turn_id, with_text))})
 
     def _explained(self, turn_id: str, with_text: bool | None) -> Explanation:
-        sight, ledger = self.sight, self.engine.ledger
-        if turn_id == "last":
-            turn_id = next((r.turn_id for r in reversed(list(ledger)) if sight.sees_turn(r)), "")
-        record = ledger[turn_id]
-        if not sight.sees_turn(record):
-            raise UnknownTurn(f"no turn {turn_id!r}")
-        earlier = [other for other in ledger.before(turn_id) if sight.sees_turn(other)]
+        record = self.record(turn_id)
+        before = self.engine.ledger.before(record.turn_id)
+        earlier = [other for other in before if self.sight.sees_turn(other)]
         decode = views.decoder(self.engine.core, record.fingerprint)
         return explain(record, earlier, decode, show_text=shows_text(with_text, [record]))

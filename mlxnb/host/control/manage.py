@@ -53,6 +53,15 @@ class Pin(Control):
         await self.done(lambda: self.engine.pin(fields["block"], fields["pinned"]))
 
 
+class Evict(Control):
+    """``POST api/evict``: let a block of the prefix cache go."""
+
+    async def post(self) -> None:
+        """Let it go."""
+        block = self.fields(block=str)["block"]
+        await self.done(lambda: self.engine.evict(block))
+
+
 class Budget(Control):
     """``GET`` and ``POST api/budget``: bytes that the prefix cache may take."""
 

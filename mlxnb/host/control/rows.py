@@ -14,8 +14,8 @@ from mlxnb.records.turn import Timing, Turn, TurnRecord, Usage
 
 T = TypeVar("T")
 
-_WITH_IDS = ("prompt", "output", "spans")
-"""Fields of a turn's record that hold its tokens; they stay in their host."""
+_WITH_IDS = ("prompt", "output", "spans", "chunks", "instants")
+"""Fields of a turn's record that have a place for each token; they stay in their host."""
 
 
 def to_json(row: object) -> Any:
@@ -34,7 +34,7 @@ def numbered(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def turn_to_json(turn: Turn) -> dict[str, Any]:
     """A turn; where it has choices it is the first of them, which is not said again."""
-    alone: dict[str, Any] = to_json(replace(turn, choices=[]))
+    alone: dict[str, Any] = to_json(replace(turn, choices=[], reader=None, read=None))
     return alone | {"choices": [turn_to_json(other) for other in turn.choices[1:]]}
 
 

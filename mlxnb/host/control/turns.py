@@ -85,14 +85,18 @@ class Send(Follow):
 
     async def post(self, name: str) -> None:
         """Begin, and stream; what is wrong with the request is a plain error."""
-        fields = self.fields(text=str, source=(str, NONE), sampling=(dict, NONE))
+        given = {"schema": (dict, NONE), "tool_choice": (str, NONE)}
+        fields = self.fields(text=str, source=(str, NONE), sampling=(dict, NONE), **given)
         source = notebook_source(fields["source"])
         begin = self.session(name).reply
         sampling = fields["sampling"] or {}
-        if sampling.keys() & {"text", "source"}:
+        if sampling.keys() & fields.keys():
             raise invalid("sampling has options of sampling alone", "sampling")
+        shape = fields["schema"], fields["tool_choice"]
         await self.follow(
-            await self.context.blocking(lambda: begin(fields["text"], source, **numbered(sampling)))
+            await self.context.blocking(
+                lambda: begin(fields["text"], source, *shape, **numbered(sampling))
+            )
         )
 
 

@@ -136,12 +136,26 @@ class RemoteEngine(Engine):
 
         return turns_frame(map(record_from_json, self.wire.get("/turns")["turns"]), wide)
 
-    def prefix_cache(self, show_text: bool | None = None) -> pd.DataFrame:
+    def prefix_cache(self, show_text: bool | None = None, wide: bool = False) -> pd.DataFrame:
         """See `Engine.prefix_cache`."""
         from mlxnb.records.frames import prefix_frame
 
         blocks = self.wire.get(f"/prefix{_text(show_text)}")["blocks"]
-        return prefix_frame(from_json(list[BlockRow], blocks))
+        return prefix_frame(from_json(list[BlockRow], blocks), wide)
+
+    def tokens(self, turn: Turn | str | None = None, show_text: bool | None = None) -> pd.DataFrame:
+        """See `Engine.tokens`."""
+        from mlxnb.records.token_row import TokenRow, tokens_frame
+
+        rows = self.wire.get(f"/tokens/{_named(turn)}{_text(show_text)}")["tokens"]
+        return tokens_frame(from_json(list[TokenRow], rows))
+
+    def timeline(self, turn: Turn | str | None = None) -> pd.DataFrame:
+        """See `Engine.timeline`."""
+        from mlxnb.records.phase_row import PhaseRow, timeline_frame
+
+        rows = self.wire.get(f"/timeline/{_named(turn)}")["timeline"]
+        return timeline_frame(from_json(list[PhaseRow], rows))
 
     def sessions(self) -> pd.DataFrame:
         """See `Engine.sessions`."""
@@ -165,8 +179,7 @@ class RemoteEngine(Engine):
 
     def explain(self, turn: Turn | str | None = None, show_text: bool | None = None) -> Explanation:
         """See `Engine.explain`."""
-        wanted = turn.id if isinstance(turn, Turn) else str(turn or "last")
-        path = f"/explain/{part(wanted)}{_text(show_text)}"
+        path = f"/explain/{_named(turn)}{_text(show_text)}"
         return from_json(Explanation, self.wire.get(path)["explanation"])
 
     def status(self) -> pd.DataFrame:
@@ -203,6 +216,10 @@ class RemoteEngine(Engine):
         """See `Engine.pin`."""
         self.wire.post("/pin", {"block": block_id, "pinned": pinned})
 
+    def evict(self, block_id: str) -> None:
+        """See `Engine.evict`."""
+        self.wire.post("/evict", {"block": block_id})
+
     @property
     def budget(self) -> int:
         """See `Engine.budget`."""
@@ -222,6 +239,11 @@ class RemoteEngine(Engine):
     def closed(self) -> bool:
         """See `Engine.closed`."""
         return self._wire is None
+
+
+def _named(turn: Turn | str | None) -> str:
+    """A turn as a part of a path."""
+    return part(turn.id if isinstance(turn, Turn) else str(turn or "last"))
 
 
 def _text(show: bool | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions.messages import Message, result_message
 from mlxnb.sessions.options import Options, check_text
 from mlxnb.sessions.session import Session
+from mlxnb.sessions.shape import Shape
 
 if TYPE_CHECKING:
     from mlxnb.host.remote.engine import RemoteEngine
@@ -74,14 +76,27 @@ class RemoteSession(Session):
 
     # --- turns --------------------------------------------------------------------------------
 
-    def reply(self, text: str, source: Source = "python", **sampling: Any) -> RemoteReply:
+    def reply(
+        self,
+        text: str,
+        source: Source = "python",
+        schema: Any = None,
+        tool_choice: str | None = None,
+        **sampling: Any,
+    ) -> RemoteReply:
         """See `Session.reply`."""
         check_text("a message", text)
-        wanted = _named(Sampling.of(sampling))
-        body = {"text": text, "source": source, "sampling": wanted}
+        wanted, shape = _named(Sampling.of(sampling)), Shape.of(schema, tool_choice)
+        body = {"text": text, "source": source, "sampling": wanted, "tool_choice": tool_choice}
+        body["schema"] = None if shape.schema is None else json.loads(shape.schema)
         path = f"{self._path}/turns"
+
+        def settle(turn: Turn) -> None:
+            shape.mark(turn)
+            self._settle(turn)
+
         try:
-            self._reply = RemoteReply(self._engine.wire, path, body, self._settle)
+            self._reply = RemoteReply(self._engine.wire, path, body, settle)
         except UnknownSession:
             raise UnknownSession(f"the session {self.name!r} was removed") from None
         return self._reply
