@@ -29,5 +29,16 @@ def assert_near(found: mx.array, expected: mx.array) -> None:
     assert distance(found, expected) < NEAR[found.dtype]
 
 
+def assert_near_sums(found: mx.array, expected: mx.array, terms: mx.array) -> None:
+    """The same for float32 sums whose terms may cancel: beside what the terms add up to.
+
+    ``terms`` are the sums of their absolute values.
+    """
+    assert found.dtype == expected.dtype == mx.float32
+    a, b, size = (np.array(x, dtype=np.float64) for x in (found, expected, terms))
+    assert np.isfinite(a).all()
+    assert (np.abs(a - b) <= 1e-5 * size + 1e-30).all()
+
+
 def normal(*shape: int, seed: int = 0, dtype: mx.Dtype = mx.float32) -> mx.array:
     return mx.random.normal(shape, key=mx.random.key(seed)).astype(dtype)
