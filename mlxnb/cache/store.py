@@ -13,9 +13,8 @@ from typing import Any
 
 from mlxnb import mlxlm
 from mlxnb.cache.begin import begin
-from mlxnb.cache.checkpoint import Checkpoint
 from mlxnb.cache.disk.tier import DiskTier
-from mlxnb.cache.eviction import branch, check_free, eviction_order
+from mlxnb.cache.hand import Hand
 from mlxnb.cache.index import Block, PrefixIndex, root_id
 from mlxnb.cache.layout import Layout
 from mlxnb.cache.live import Live
@@ -27,7 +26,7 @@ from mlxnb.cache.room import NoRoom, Room
 from mlxnb.cache.shelf import Shelf
 from mlxnb.cache.sound import condemn, is_sound
 from mlxnb.cache.space import Space
-from mlxnb.errors import ModelUnloaded, UnknownBlock
+from mlxnb.errors import ModelUnloaded
 from mlxnb.records.tokens import WIDTH
 
 __all__ = ["MAX_HOT", "NoRoom", "PrefixCache"]
@@ -56,6 +55,7 @@ class PrefixCache:
         self._spaces: dict[str, Space] = {}
         self.room = Room(budget, self.index, self._spaces)
         self.lock = self.room.lock
+        self.hand = Hand(self.room, self.index, self._spaces, self.shelf)
 
     # --- models and budget --------------------------------------------------------------------
 
@@ -367,70 +367,3 @@ class PrefixCache:
             for live in self.lives():
                 if live.owner == owner:
                     live.owner = None
-
-    # --- pinning ------------------------------------------------------------------------------
-
-    def pin(self, name: str, pinned: bool = True) -> None:
-        """Keep a block (with all before it), a hot cache or a checkpoint, or let it go again.
-
-        Raises
-        ------
-        UnknownBlock
-            No block, or more than one, has an id that begins so.
-        """
-        with self.lock:
-            self._found(name).pinned = pinned
-
-    def evict(self, name: str) -> None:
-        """Let a block go with all behind it, or a hot cache, or a checkpoint.
-
-        Of what is in memory a copy may be on disk; of what is on disk alone that goes.
-
-        Raises
-        ------
-        UnknownBlock
-            No block, or more than one, has an id that begins so.
-        InvalidOption
-            It is in use, or pinned.
-        """
-        with self.lock:
-            if self._evicted_from_disk(name):
-                return
-            found = self._found(name)
-            if isinstance(found, Block):
-                for block in reversed(branch(found)):
-                    self._space_of(block).remove(block)
-                return
-            if isinstance(found, Live):
-                check_free(found)
-                self._spaces[found.key].drop(found)
-                return
-            check_free(found)
-            self._spaces[found.space].forget(found)
-
-    def _evicted_from_disk(self, name: str) -> bool:
-        """Delete what is on disk alone, with all behind it; False: there is no such thing."""
-        if self.shelf is None or self.index.get(name) is not None:
-            return False
-        return any(self.shelf.evict(key, name) for key in self._spaces)
-
-    def _space_of(self, block: Block) -> Space:
-        found = (s for s in self._spaces.values() for b in s.blocks.values() if b is block)
-        return next(found)
-
-    def _found(self, name: str) -> Live | Block | Checkpoint:
-        found: list[Live | Block | Checkpoint] = [h for h in self.lives() if h.id == name]
-        found += [c for c in self.room.snapshots if c.id == name]
-        if not found:
-            found += [b for b in self.index if name and b.id.startswith(name)]
-        if len(found) != 1:
-            raise UnknownBlock(
-                f"{len(found) or 'no'} blocks have an id that begins with {name!r}; "
-                "ids are in the prefix cache's frame"
-            )
-        return found[0]
-
-    def eviction_order(self) -> list[str]:
-        """Ids of what can go now, in the order in which it would."""
-        with self.lock:
-            return eviction_order(list(self._spaces.values()), list(self.room.snapshots))

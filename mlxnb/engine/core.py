@@ -222,9 +222,9 @@ class Core:
         self.owner.wake()
 
     def evict(self, block_id: str) -> None:
-        """Let something of the prefix cache go; see `PrefixCache.evict`."""
+        """Let something of the prefix cache go; see `Hand.evict`."""
         life = self._checked()
-        life.owner.call(lambda: life.store.evict(block_id))
+        life.owner.call(lambda: life.store.hand.evict(block_id))
 
     def forget(self, key: str, salt: str, tokens: bytes, kept: int = 0) -> None:
         """Drop the KV of a conversation after its first ``kept`` tokens, on disk too.

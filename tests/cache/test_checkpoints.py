@@ -212,7 +212,7 @@ def test_what_it_shared_with_one_that_goes_for_it_is_its_own() -> None:
         live = begun(store, planned(store, tokens(1000 * number, 30), f"s{number}"))
         store.retire(live, carve=True)
     for checkpoint in snapshots:
-        store.pin(checkpoint.id)
+        store.hand.pin(checkpoint.id)
     live = begun(store, planned(store, tokens(0, 42), "a"))
     store.budget = SNAPSHOTS * snapshots.nbytes
     assert [checkpoint.position for checkpoint in live.checkpoints] == [41]
@@ -310,7 +310,7 @@ def test_what_is_pinned_or_relied_on_stays(store: PrefixCache, keep: str) -> Non
     kept = next(c for c in checkpoints(store) if c.position == 20)
     plan = None
     if keep == "pinned":
-        store.pin(kept.id)
+        store.hand.pin(kept.id)
     else:
         plan = planned(store, [*tokens(0, 20), *tokens(700, 20)], "b")
         assert (plan.match.checkpoint is kept) == (keep == "planned")
@@ -321,7 +321,7 @@ def test_what_is_pinned_or_relied_on_stays(store: PrefixCache, keep: str) -> Non
         assert begun(store, plan).length == 40
         assert plan.matched == 20
     else:
-        store.pin(kept.id, pinned=False)
+        store.hand.pin(kept.id, pinned=False)
     for number in range(41, 80):
         talk(store, tokens(1000 * number, 40), f"s{number}", marks=(20,))
     assert kept not in checkpoints(store)
@@ -330,7 +330,7 @@ def test_what_is_pinned_or_relied_on_stays(store: PrefixCache, keep: str) -> Non
 
 def test_a_hot_cache_whose_checkpoint_is_pinned_stays(store: PrefixCache) -> None:
     talk(store, tokens(0, 40), "a", marks=(20,))
-    store.pin(next(c.id for c in checkpoints(store) if c.position == 20))
+    store.hand.pin(next(c.id for c in checkpoints(store) if c.position == 20))
     store.budget = 100_000
     for number in range(1, 20):
         talk(store, tokens(1000 * number, 40), f"s{number}", marks=(20,))
@@ -353,7 +353,7 @@ def test_where_all_are_pinned_no_other_is_taken(store: PrefixCache) -> None:
     for number in range(6):
         talk(store, tokens(1000 * number, 40), f"s{number}", marks=(20,))
     for checkpoint in checkpoints(store):
-        store.pin(checkpoint.id)
+        store.hand.pin(checkpoint.id)
     live = begun(store, planned(store, tokens(9000, 40), "new", marks=(20,)))
     assert live.checkpoints == []
     assert not store.room.checkpoint(live)
@@ -482,7 +482,7 @@ def test_budgets_are_held_whatever_happens(seed: int, kind: str) -> None:
         elif act == "kill" and running:
             store.drop(running.pop(draw.randrange(len(running))))
         elif act == "pin" and checkpoints(store):
-            store.pin(draw.choice(checkpoints(store)).id, pinned=draw.random() < 0.3)
+            store.hand.pin(draw.choice(checkpoints(store)).id, pinned=draw.random() < 0.3)
         elif act == "budget":
             store.budget = draw.choice(budgets)
         most = held if act in ("start", "pin") else in_use(store)

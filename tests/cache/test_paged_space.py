@@ -158,7 +158,7 @@ def test_what_is_pinned_is_never_taken() -> None:
     store = store_of(4 * SLAB_BYTES, paged=True)
     talk(store, tokens(0, 200), "a")
     (hot,) = store.lives()
-    store.pin(hot.id)
+    store.hand.pin(hot.id)
     for number in range(12):
         talk(store, tokens(1000 * (1 + number), 150), f"s{number}")
     assert hot in store.lives() and hot.length == 200

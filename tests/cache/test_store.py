@@ -167,7 +167,7 @@ def test_a_tail_that_is_pinned_or_relied_on_stays(store: PrefixCache, keep: str)
     store.retire(begun(store, planned(store, tokens(0, 20))), carve=True)
     (tail,) = [block for block in store.index if block.length == 4]
     if keep == "pinned":
-        store.pin(tail.id)
+        store.hand.pin(tail.id)
     else:
         assert planned(store, [*tokens(0, 20), 500]).match.tail is tail
     store.retire(begun(store, planned(store, tokens(0, 40))), carve=True)
@@ -439,7 +439,7 @@ def test_what_was_used_last_stays() -> None:
 def test_a_pinned_hot_cache_stays() -> None:
     store = store_of(4 * HOT)
     talk(store, tokens(0, 50), owner="a")
-    store.pin(store.lives()[0].id)
+    store.hand.pin(store.lives()[0].id)
     for n in range(1, 20):
         talk(store, tokens(1000 * n, 50), owner=f"s{n}")
     assert there(store, tokens(0, 60), owner="a") == 50
@@ -449,11 +449,11 @@ def test_a_pinned_block_stays_with_all_before_it() -> None:
     store = store_of(4 * HOT)
     store.retire(begun(store, planned(store, tokens(0, 3 * BLOCK))), carve=True)
     second = next(block for block in store.index if block.start == BLOCK)
-    store.pin(second.id[:12])
+    store.hand.pin(second.id[:12])
     for n in range(1, 20):
         talk(store, tokens(1000 * n, 50), owner=f"s{n}")
     assert there(store, tokens(0, 60)) == 2 * BLOCK
-    store.pin(second.id, pinned=False)
+    store.hand.pin(second.id, pinned=False)
     for n in range(21, 40):
         talk(store, tokens(1000 * n, 50), owner=f"s{n}")
     assert there(store, tokens(0, 60)) == 0
@@ -463,7 +463,7 @@ def test_a_pinned_block_stays_with_all_before_it() -> None:
 def test_pinning_an_unknown_block_says_so(store: PrefixCache, name: str) -> None:
     talk(store, tokens(0, 50))
     with pytest.raises(UnknownBlock):
-        store.pin(name)
+        store.hand.pin(name)
 
 
 def test_many_hot_caches_become_blocks(store: PrefixCache) -> None:
@@ -614,7 +614,7 @@ def test_the_budget_is_held_whatever_happens(seed: int, paged: bool) -> None:  #
         elif act == "kill" and running:
             store.drop(running.pop(draw.randrange(len(running))))
         elif act == "pin" and store.lives():
-            store.pin(draw.choice(store.lives()).id, pinned=draw.random() < 0.2)
+            store.hand.pin(draw.choice(store.lives()).id, pinned=draw.random() < 0.2)
         assert real_bytes(store) == store.nbytes <= store.budget
         for space in store.spaces():
             assert space.pool.free >= still_to_come(space)

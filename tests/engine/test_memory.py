@@ -117,7 +117,7 @@ def test_an_idle_engine_looks_too(
 def test_what_is_pinned_stays(engine: Engine, machine: Machine) -> None:
     engine.run(engine.request(prompt_of(100), 4, owner="a"))
     (live,) = engine.core.store.lives()
-    engine.core.store.pin(live.id)
+    engine.core.store.hand.pin(live.id)
     machine.roomy = 0
     look(engine)
     assert hot(engine) == [] and engine.core.store.lives() == [live]
