@@ -1,8 +1,7 @@
-"""The shelf: what a prefix cache writes to disk behind its requests, and takes from there.
+"""The shelf: what a prefix cache takes from disk, and has written there.
 
-A request's KV is packed on the engine's thread when it has ended, a piece between two steps, and
-written by the disk tier's own. What a prompt needs is read by another thread while the request
-waits; the engine's thread only copies it into the pool.
+What a prompt needs is read by another thread while the request waits; the engine's thread only
+copies it into the pool.
 """
 
 from __future__ import annotations
@@ -10,25 +9,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
-from itertools import islice
 
 import mlx.core as mx
 
-from mlxnb import mlxlm
 from mlxnb.cache.chain import Links, deepest_state, longest
 from mlxnb.cache.disk.entry import Entry
 from mlxnb.cache.disk.tier import DiskTier
 from mlxnb.cache.index import Block
 from mlxnb.cache.live import Live
 from mlxnb.cache.need import least_bytes
-from mlxnb.cache.packed import pack_blocks, pack_checkpoint, unpack_blocks, unpack_checkpoint
-from mlxnb.cache.pool import BLOCK, Run
+from mlxnb.cache.packed import unpack_blocks, unpack_checkpoint
+from mlxnb.cache.packer import Packer
+from mlxnb.cache.pool import BLOCK
 from mlxnb.cache.room import Room
 from mlxnb.cache.space import Space
 from mlxnb.records.tokens import WIDTH, common_prefix
@@ -37,8 +34,6 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 """Of what is packed."""
-PIECE = 2 * 2**20
-"""Bytes that are packed between two steps while requests run."""
 LEAST = BLOCK
 """Tokens that must be missing in memory for the disk to be asked."""
 LONGEST_S = 10.0
@@ -79,31 +74,6 @@ def _is_overdue(began: float) -> bool:
     return time.perf_counter() - began > LONGEST_S
 
 
-@dataclass(slots=True)
-class _Ended:
-    """A sequence that has ended, on its way to the disk: ``done`` tokens of it are packed."""
-
-    space: Space
-    live: Live
-    tokens: bytes = field(init=False)
-    done: int = 0
-    _links: Links | None = None
-
-    def __post_init__(self) -> None:
-        self.tokens = bytes(self.live.tokens)
-
-    @property
-    def links(self) -> Links:
-        """Its chain of ids, made once, when it is first packed."""
-        if self._links is None:
-            self._links = Links.of(self.live.root.id, self.tokens)
-        return self._links
-
-    def begins(self, root: str, tokens: bytes) -> bool:
-        """Whether all of it is among these tokens."""
-        return self.live.root.id == root and tokens.startswith(self.tokens)
-
-
 class Shelf:
     """The disk tier, as a prefix cache uses it.
 
@@ -111,11 +81,16 @@ class Shelf:
     ----------
     disk
         Shared by all lives of an engine; its owner closes it.
+
+    Attributes
+    ----------
+    packer
+        What writes to it.
     """
 
     def __init__(self, disk: DiskTier) -> None:
         self.disk = disk
-        self._ended: deque[_Ended] = deque()
+        self.packer = Packer(disk, self.namespace)
         self._reading: set[float] = set()
         self._namespaces: dict[str, str] = {}
 
@@ -136,78 +111,10 @@ class Shelf:
 
     def add(self, space: Space, live: Live) -> None:
         """Take note of a sequence that has ended, and of how fast its model computes."""
-        self._ended.append(_Ended(space, live))
+        self.packer.add(space, live)
         rate = space.rate()
         if rate is not None:
             self.disk.note(_rate(self.namespace(space.key)), rate)
-
-    def work(self, room: Room, spaces: dict[str, Space], running: bool) -> bool:
-        """Pack a piece of what has ended; False: there is nothing to do."""
-        if not self._ended:
-            return False
-        ended = self._ended[0]
-        space = ended.space
-        try:
-            with room.lock:
-                there = spaces.get(space.key) is space
-                more = there and self._pack(space, ended, running)
-        except Exception:
-            log.exception("the KV of an ended request is not kept on disk")
-            more = False
-        if not more:
-            self._ended.popleft()
-        return True
-
-    def _pack(self, space: Space, ended: _Ended, running: bool) -> bool:
-        """Hand a piece to the disk tier; False: that was all, or all that can be had."""
-        links, done = ended.links, ended.done // BLOCK
-        name = self.namespace(space.key)
-        first = done + self.disk.has(name, islice(links.ids, done, None))
-        if first >= len(links.ids):
-            self._pack_checkpoints(space, ended, links, name)
-            return False
-        size = max(1, space.pool.token_bytes * BLOCK)
-        count = min(len(links.ids) - first, max(1, (1 if running else 16) * PIECE // size))
-        end = min(links.length, (first + count) * BLOCK)
-        run = _run(space, ended, first * BLOCK, end)
-        if run is None:
-            return False
-        payloads = pack_blocks(space.pool, run) or [memoryview(b"")] * count
-        self.disk.put(name, links.entries(first, payloads))
-        ended.done = end
-        written = links.ids[first : first + count]
-        return self.disk.has(name, written) == len(written)
-
-    def _pack_checkpoints(self, space: Space, ended: _Ended, links: Links, name: str) -> None:
-        """The first checkpoint of a sequence, its last ones, and one at its end."""
-        if not space.anchored:
-            return
-        live, own = ended.live, ended.live.checkpoints
-        chosen = {c.position: c for c in (*own[:1], *own[-2:])}
-        there = live.caches is not None and not live.running and bytes(live.tokens) == ended.tokens
-        if there and live.length not in chosen:
-            chosen[live.length] = space.checkpoint(live)
-        for checkpoint in space.marks(live.root, ended.tokens):
-            chosen.setdefault(checkpoint.position, checkpoint)
-        for position in [p for p in chosen if p <= links.length]:
-            self._pack_tail(space, ended, links.cut(position), name)
-            identity = links.state(position)
-            if not self.disk.has(name, [identity]):
-                data = pack_checkpoint(chosen[position], mlxlm.new_caches(space.model))
-                whole = position // BLOCK
-                parent = links.ids[whole - 1] if whole else None
-                entry = Entry(identity, parent, "state", position, position, b"", data)
-                self.disk.put(name, [entry])
-
-    def _pack_tail(self, space: Space, ended: _Ended, links: Links, name: str) -> None:
-        """The short block up to a checkpoint: prompts that go on otherwise lack the whole one."""
-        whole = links.length // BLOCK * BLOCK
-        if whole == links.length or self.disk.has(name, links.ids[-1:]):
-            return
-        run = _run(space, ended, whole, links.length)
-        if run is not None:
-            payloads = pack_blocks(space.pool, run) or [memoryview(b"")]
-            self.disk.put(name, links.entries(whole // BLOCK, payloads))
 
     # --- from the disk; on any thread ---------------------------------------------------------
 
@@ -307,14 +214,10 @@ class Shelf:
 
     # --- for good -----------------------------------------------------------------------------
 
-    def leave(self, space: Space) -> None:
-        """A model goes: what has ended and is not packed yet is not kept."""
-        self._ended = deque(ended for ended in self._ended if ended.space is not space)
-
     def forget(self, key: str, root: str, tokens: bytes, kept: int) -> None:
         """Delete what comes after the first ``kept`` tokens, up to where another goes on."""
         name, links = self.namespace(key), Links.of(root, tokens)
-        self._ended = deque(e for e in self._ended if not e.begins(links.root, tokens))
+        self.packer.forget(links.root, tokens)
         ends = range(kept + 1, links.length + 1)
         states = [end for end in ends if self.disk.has(name, [links.state(end)])]
         tails = [end for end in ends if end % BLOCK and self.disk.has(name, [links.tail(end)])]
@@ -364,15 +267,3 @@ def _behind(work: Callable[[], Read]) -> Future[Read]:
 
 def _rate(namespace: str) -> str:
     return f"{namespace} computed tokens a second"
-
-
-def _run(space: Space, ended: _Ended, start: int, end: int) -> Run | None:
-    """Keys and values of some tokens of an ended sequence; None: they are not there any more."""
-    live = ended.live
-    own = bytes(live.tokens[: end * WIDTH]) == ended.tokens[: end * WIDTH]
-    if own and (live.caches is not None or live.pages is not None) and not live.running:
-        return space.read(live, start, end)
-    match = space.index.match(live.root, ended.tokens, end)
-    if match.length < end:
-        return None
-    return space.read_blocks(match.slots()[start // BLOCK :], end - start)

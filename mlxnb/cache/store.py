@@ -89,7 +89,7 @@ class PrefixCache:
             if not users:
                 space = self._spaces.pop(key)
                 if self.shelf is not None:
-                    self.shelf.leave(space)
+                    self.shelf.packer.leave(space)
                 for live in space.lives:
                     live.caches = live.copy = live.pages = None
                 for checkpoint in [c for c in self.room.snapshots if c.space == key]:
@@ -200,7 +200,7 @@ class PrefixCache:
 
     def write_behind(self, running: bool) -> bool:
         """Pack a piece of what has ended for the disk; False: there is nothing to do."""
-        return self.shelf is not None and self.shelf.work(self.room, self._spaces, running)
+        return self.shelf is not None and self.shelf.packer.work(self.room, self._spaces, running)
 
     # --- a sequence begins --------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from engine.running import until
 
-from mlxnb.cache import shelf
+from mlxnb.cache import packer, shelf
 from mlxnb.cache.chain import Links, deepest_state, longest
 from mlxnb.cache.disk import shard
 from mlxnb.cache.disk.entry import Entry
@@ -359,7 +359,7 @@ def test_it_is_packed_in_pieces(
     open_life: Open, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While requests run, little at a time; what comes between does not disturb it."""
-    monkeypatch.setattr(shelf, "PIECE", 1)
+    monkeypatch.setattr(packer, "PIECE", 1)
     one = open_life(kind)
     one.talk(tokens(0, 100), "a")
     pieces = 0
@@ -730,7 +730,7 @@ def test_what_cannot_be_packed_costs_no_more_than_itself(
 ) -> None:
     one = open_life(kind)
     with monkeypatch.context() as patch:
-        patch.setattr(shelf, "pack_blocks", full)
+        patch.setattr(packer, "pack_blocks", full)
         one.talk(tokens(0, 100), "a")
         one.write()
     assert "is not kept on disk" in caplog.text

@@ -87,7 +87,7 @@ class Life:
 
     def written(self) -> None:
         """Wait until all that has ended is on disk."""
-        until(lambda: not self.shelf._ended, PATIENCE_S)
+        until(lambda: self.shelf.packer.idle, PATIENCE_S)
         assert self.disk.flush(PATIENCE_S)
 
     def close(self) -> None:

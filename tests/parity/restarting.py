@@ -69,7 +69,7 @@ class Process:
                 print(f"{number} {kind}", flush=True)
         shelf = self.engine.core.store.shelf
         assert shelf is not None
-        until(lambda: not shelf._ended)
+        until(lambda: shelf.packer.idle)
         assert self.disk.flush(60)
         print("flushed", flush=True)
 

@@ -664,7 +664,7 @@ def test_a_long_prefix_of_the_demo_model(
             seen.append(turn)
             store = engine.core.store
             assert store.shelf is not None
-            while store.shelf._ended:
+            while not store.shelf.packer.idle:
                 time.sleep(0.01)
             assert disk.flush(PATIENCE_S)
             if turn.cached_tokens:
