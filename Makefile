@@ -46,7 +46,8 @@ lint: .venv/installed
 	cd tests && ../$(BIN)/python -m clients.installed
 	touch $@
 
-test: setup lint .venv/clients
+test: setup
+	$(MAKE) --jobs 2 lint .venv/clients
 	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks
 
 # The CPU kernels by themselves under the sanitizers; needs CMake and takes minutes.

@@ -6,6 +6,7 @@ import gc
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,16 @@ if "PYTEST_XDIST_WORKER" in os.environ or "MLXNB_STATE" not in os.environ:
 # Nothing is timed: how long an example takes depends on what else the machine does.
 settings.register_profile("mlxnb", deadline=None)
 settings.load_profile("mlxnb")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files run each in one process, the longest first; see `distribution`."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from distribution import Units
+
+    return Units(config, log)
 
 
 def pytest_collection_finish() -> None:

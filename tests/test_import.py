@@ -48,4 +48,4 @@ def test_nothing_heavy_is_imported(script: str) -> None:
 
 @pytest.mark.parametrize("script", [IMPORT, LOAD_EXT], ids=["import", "load_ext"])
 def test_takes_less_than_a_tenth_of_a_second(script: str) -> None:
-    assert min(measure(script)[0] for _ in range(5)) < 0.1
+    assert any(measure(script)[0] < 0.1 for _ in range(5))

@@ -50,14 +50,6 @@ def place(shared: Place) -> Iterator[Place]:
 
 
 @pytest.fixture
-def lazy(place: Place) -> Place:
-    """A place whose host loads models when they are asked for."""
-    if place.kernel is not None:
-        pytest.skip("a kernel's models are loaded by its cells")
-    return place
-
-
-@pytest.fixture
 def fresh_state(own_state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, and a state in it, for places that a test breaks."""
     monkeypatch.setenv("MLXNB_STATE", str(tmp_path / "state"))

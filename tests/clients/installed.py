@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from filelock import FileLock
@@ -29,11 +30,14 @@ def venv(name: str) -> Path:
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "whole").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            # our own pip serves all of them
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
             install = [
-                python,
+                sys.executable,
                 "-m",
                 "pip",
+                "--python",
+                python,
                 "install",
                 "--quiet",
                 "--no-deps",
@@ -70,7 +74,9 @@ def _folder(name: str, content: bytes) -> Path:
 
 
 if __name__ == "__main__":
-    for each in SETS:
-        print(venv(each))
-    if shutil.which("npm"):
-        print(node_modules())
+    with ThreadPoolExecutor(2) as pool:
+        making = [pool.submit(venv, each) for each in reversed(SETS)]  # the largest first
+        if shutil.which("npm"):
+            making.append(pool.submit(node_modules))
+        for one in making:
+            print(one.result())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from anthropic import Anthropic
 from jupyter.server import BASE_URL, Server, notebook_server
 from link.fake_host import until
@@ -22,6 +23,8 @@ from .tap import Tap
 
 Client = OpenAI | Anthropic
 ALIASES = {"claude-*": "talker", "gpt-*": "talker"}
+HEADLESS_ALONE = pytest.mark.parametrize("shared", ["headless"], indirect=True)
+"""For what does not depend on the kind of host: both have the same application behind one port."""
 
 
 class Place:

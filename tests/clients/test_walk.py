@@ -18,8 +18,9 @@ from mlxnb.host.app import CONTROL, PLAIN
 from mlxnb.host.counts import COUNTS
 from mlxnb.host.doors import DOORS
 
-from .place import Place
+from .place import HEADLESS_ALONE, Place
 
+pytestmark = HEADLESS_ALONE  # that routes are closed is the notebook server's doing
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 HOSTS_OWN = [*PLAIN, *CONTROL, *COUNTS, *(door.path for door in DOORS)]
 """Patterns of all routes that a host has."""
