@@ -13,13 +13,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from mlxnb.notebook.widgets.chat import Chat
+    from mlxnb.notebook.widgets.inspector import Inspector
     from mlxnb.records.turn import Turn
     from mlxnb.sessions.engine import Engine
     from mlxnb.sessions.session import Session
 
 __version__ = "0.1.0"
 
-__all__ = ["Engine", "Session", "Turn", "engine", "errors", "process_engine", "use_engine"]
+__all__ = [
+    "Engine",
+    "Session",
+    "Turn",
+    "chat",
+    "engine",
+    "errors",
+    "inspect",
+    "plot",
+    "process_engine",
+    "use_engine",
+]
 
 _WHERE = {
     "Engine": "mlxnb.sessions.engine",
@@ -63,6 +76,57 @@ def engine() -> Engine:
     return process_engine()
 
 
+def chat(
+    session: Session | str | None = None,
+    model: str | None = None,
+    system: str | None = None,
+    save: bool = False,
+) -> Chat:
+    """A chat widget; as a cell's last value it is shown.
+
+    Parameters
+    ----------
+    session
+        A session or a name; where nothing has that name one is made. None: a new one.
+    model
+        A loaded model; None: the session's, or for a new one the one loaded last.
+    system
+        The system text of a new session.
+    save
+        Keep the transcript in the notebook when that is saved, to be read without a kernel.
+
+    Raises
+    ------
+    NothingLoaded
+        There is no model for a new session.
+    SessionExists
+        The session of that name has another model or system text.
+    """
+    from mlxnb.notebook.widgets.chat import open_chat
+
+    return open_chat(process_engine(), session, model, system, save)
+
+
+def inspect(turn: Turn | str | None = None, show_text: bool | None = None) -> Inspector:
+    """Show a turn from within: its tokens, its time, and the prefix cache.
+
+    Parameters
+    ----------
+    turn
+        The turn, or its id; None: the last one, if there is one.
+    show_text
+        Whether texts are shown; None: those of the notebook's own turns.
+
+    Raises
+    ------
+    UnknownTurn
+        No such turn is kept.
+    """
+    from mlxnb.notebook.widgets.inspector import Inspector
+
+    return Inspector(process_engine(), turn, show_text)
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """What ``%load_ext mlxnb`` calls."""
     from mlxnb.notebook.magics import register
@@ -80,6 +144,6 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
         return getattr(importlib.import_module(_WHERE[name]), name)
-    if name == "errors":
-        return importlib.import_module("mlxnb.errors")
+    if name in ("errors", "plot"):
+        return importlib.import_module(f"mlxnb.{name}")
     raise AttributeError(f"module 'mlxnb' has no attribute {name!r}")

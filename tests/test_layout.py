@@ -28,14 +28,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"records", "native"},
     "cache": {"records", "mlxlm", "native"},
     "engine": MODEL_SIDE - {"engine"},
-    "sessions": MODEL_SIDE,
+    "sessions": MODEL_SIDE | {"link"},
     "wire": MODEL_SIDE | {"sessions"},
     "host": MODEL_SIDE | {"sessions", "wire", "link"},
     "notebook": MODEL_SIDE | {"sessions", "wire", "link", "host"},
     "jupyter": {"wire", "records", "link"},
 }
 # Modules directly under mlxnb that stand above all parts; `errors` stands below all.
-TOP = {"__init__", "cli", "quickstart", "bench", "doctor"}
+TOP = {"__init__", "cli", "quickstart", "bench", "doctor", "plot"}
 # Libraries that a part does without, inside functions too.
 WITHOUT: dict[str, set[str]] = {
     "errors": {"mlx", "mlx_lm", "transformers", "pandas", "IPython", "tornado"},
@@ -57,7 +57,7 @@ PUBLIC_OF_MLX_LM = {"utils", "sample_utils"}
 # A bench runs mlx-lm's own loops beside ours.
 BESIDES = {"bench": {"generate"}}
 # Libraries of an optional extra, and the part that does without them.
-EXTRA = {"bench": {"llama_cpp", "matplotlib"}}
+EXTRA = {"bench": {"llama_cpp", "matplotlib"}, "plot": {"matplotlib"}}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 

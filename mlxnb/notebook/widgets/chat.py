@@ -1,0 +1,223 @@
+"""A chat with a session, as a widget."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+from IPython.display import DisplayHandle, display
+from traitlets import Bool, List, Unicode
+
+from mlxnb.errors import InvalidOption, MlxnbError, UnknownSession
+from mlxnb.notebook.widgets.chat_room import Told, rooms
+from mlxnb.notebook.widgets.transcript_html import as_bundle
+
+if TYPE_CHECKING:
+    from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.session import Session
+
+log = logging.getLogger(__name__)
+
+SAMPLING = ("temperature", "top_p", "max_tokens", "seed")
+"""What the widget's controls set."""
+
+
+class Chat(anywidget.AnyWidget):
+    """Shows a session and speaks in it; made by ``mlxnb.chat()``.
+
+    All that the front end asks for is done on other threads than the one that takes its messages,
+    so that these return at once.
+
+    Parameters
+    ----------
+    session
+        Where it begins; the user can change to another one.
+    save
+        Keep the transcript in the widget's state, which a saved notebook has, and in a copy
+        under the widget, which is there where no widgets are.
+    """
+
+    _esm = Path(__file__).parent / "chat.js"
+    _css = Path(__file__).parent / "chat.css"
+    save = Bool(False).tag(sync=True)
+    transcript: List[Told] = List().tag(sync=True)
+    key = Unicode().tag(sync=True)  # lets the front end find out whether a kernel is there
+
+    def __init__(self, engine: Engine, session: Session, save: bool = False) -> None:
+        super().__init__(save=save)
+        self.key = self.model_id
+        self._engine = engine
+        self._order = threading.Lock()
+        self._copies: list[DisplayHandle] = []
+        self._room = rooms(engine).enter(session, self)
+        self._keep()
+        self.on_msg(self._take)
+
+    @property
+    def session(self) -> Session:
+        """The session that it shows."""
+        return self._room.session
+
+    def __repr__(self) -> str:
+        return f"Chat(session={self.session.name!r})"
+
+    def close(self) -> None:
+        """Show nothing more; the session goes on."""
+        if hasattr(self, "_room"):
+            self._room.leave(self)
+        super().close()
+
+    def hear(self, told: Told) -> None:
+        """See `Listener.hear`."""
+        try:
+            self.send(told)
+            if told["kind"] in ("exchange", "transcript"):
+                self._keep()
+        except Exception:
+            log.exception("a chat was not shown what happened")
+
+    def _keep(self) -> None:
+        """What a saved notebook has of the conversation: all of it, or nothing."""
+        if not self.save:
+            return
+        ended = [exchange for exchange in self._room.shown if not exchange.running]
+        self.transcript = [exchange.told() for exchange in ended]
+        for copy in self._copies:
+            copy.update(as_bundle(ended), raw=True)
+
+    def _ipython_display_(self) -> None:
+        """Show the widget, and under it a copy of what is to be saved."""
+        if not self.save:
+            raise NotImplementedError  # IPython shows it as any other widget
+        bundle, metadata = self._repr_mimebundle_() or ({}, {})
+        display(bundle, metadata=metadata, raw=True)
+        self._copies.append(DisplayHandle())
+        self._copies[-1].display(as_bundle([]), raw=True)
+        self._keep()
+
+    # --- what the front end asks for ----------------------------------------------------------
+
+    def _take(self, _: object, asked: Any, buffers: object) -> None:
+        """Take a message: ``stop`` is done at once, all else in turn on another thread."""
+        del buffers
+        if not isinstance(asked, dict):
+            return
+        if asked.get("kind") == "stop":
+            self._room.stop()
+            return
+        threading.Thread(
+            target=self._act, args=(asked,), name="mlxnb-chat-act", daemon=True
+        ).start()
+
+    def _act(self, asked: Told) -> None:
+        """Do it and say so: ``done`` or ``refused``, with the request's own id."""
+        answer = {"id": asked.get("id")}
+
+        def refuse(reason: str) -> None:
+            self.send({"kind": "refused", "reason": reason, **answer})
+
+        self.send({"kind": "taken", **answer})
+        try:
+            with self._order:
+                self._action(asked.get("kind"))(asked, refuse)
+        except MlxnbError as error:
+            refuse(" ".join(str(error).split()))
+        except Exception as error:
+            log.exception("a chat could not do what it was asked for")
+            refuse(f"{type(error).__name__} in mlxnb; the kernel's log has more")
+
+    def _action(self, kind: Any) -> Callable[[Told, Callable[[str], None]], None]:
+        known = {
+            "hello": self._hello,
+            "send": self._say,
+            "edit": self._edit,
+            "regenerate": self._edit,
+            "list": self._list,
+            "new": self._new,
+            "session": self._change,
+        }
+        if kind not in known:
+            raise InvalidOption(f"a chat cannot do {kind!r}")
+        return known[kind]
+
+    def _hello(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        with self._room.lock:
+            self.send({"kind": "transcript", **self._room.told()})
+        self._list(asked, refuse)
+
+    def _list(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        sessions = self._engine.sessions()
+        models = self._engine.models()
+        self.send(
+            {
+                "kind": "list",
+                "sessions": [
+                    {"name": name, "model": model, "turns": int(turns)}
+                    for name, model, turns in zip(
+                        sessions["name"], sessions["model"], sessions["turns"], strict=True
+                    )
+                ],
+                "models": list(models["name"][models["loaded"]]),
+            }
+        )
+
+    def _say(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        self._room.send(_text(asked), _sampling(asked), refuse, asked.get("id"))
+
+    def _edit(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        fork, said = self._room.branch(asked.get("exchange", 0))
+        text = _text(asked) if "text" in asked else said
+        self._enter(fork)
+        self._room.send(text, _sampling(asked), refuse, asked.get("id"))
+        self._list(asked, refuse)
+
+    def _new(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        options = self.session.options
+        model = asked.get("model") or self.session.model
+        self._enter(self._engine.session(model, options.system, tools=options.tool_list))
+        self._list(asked, refuse)
+
+    def _change(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        self._enter(self._engine.find_session(str(asked.get("name"))))
+
+    def _enter(self, session: Session) -> None:
+        """Show another session."""
+        self._room.leave(self)
+        self._room = rooms(self._engine).enter(session, self)
+        with self._room.lock:
+            self.hear({"kind": "transcript", **self._room.told()})
+
+
+def _text(asked: Told) -> str:
+    text = asked.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidOption("there is no text")
+    return text
+
+
+def _sampling(asked: Told) -> dict[str, Any]:
+    given = asked.get("sampling")
+    if not isinstance(given, dict):
+        return {}
+    return {name: given[name] for name in SAMPLING if given.get(name) is not None}
+
+
+def open_chat(
+    engine: Engine,
+    session: str | Session | None = None,
+    model: str | None = None,
+    system: str | None = None,
+    save: bool = False,
+) -> Chat:
+    """A chat on a session of an engine; see `mlxnb.chat`."""
+    if session is not None and not isinstance(session, str):
+        return Chat(engine, session, save)
+    if session is not None and model is None and system is None:
+        with suppress(UnknownSession):
+            return Chat(engine, engine.find_session(session), save)
+    return Chat(engine, engine.session(model, system, session), save)

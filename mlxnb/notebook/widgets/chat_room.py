@@ -1,0 +1,264 @@
+"""A session as all chats on it show it: one transcript, one turn at a time, many listeners."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from mlxnb.errors import InvalidOption, MlxnbError, SessionBusy
+from mlxnb.notebook.widgets.chat_turn import ChatTurn
+from mlxnb.notebook.widgets.transcript import Exchange, exchanges, merged, meter
+
+if TYPE_CHECKING:
+    from mlxnb.records.turn import Turn
+    from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.session import Session
+
+Told = dict[str, Any]
+
+
+class Listener(Protocol):
+    """A chat that shows a room."""
+
+    def hear(self, told: Told) -> None:
+        """Take a message for the front end; called on any thread, must not raise."""
+
+
+class Room:
+    """One session's transcript. Any thread may use it.
+
+    Messages to listeners are in the order of what happened: all are told under one lock.
+
+    Parameters
+    ----------
+    session
+        The session; its turns of other doors are seen by `look`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.lock = threading.RLock()
+        self._listeners: list[Listener] = []
+        self._shown: list[Exchange] = []
+        self._turn: ChatTurn | None = None
+        self._last: Turn | None = None
+        self._count = -1
+        self._epoch = 0  # turns of chats that have begun or ended
+        self._elsewhere = False  # a turn of another door is running
+        self.look(deep=True)
+
+    # --- listeners ----------------------------------------------------------------------------
+
+    def join(self, listener: Listener) -> None:
+        """Tell a listener all that happens from now on."""
+        with self.lock:
+            self._listeners.append(listener)
+
+    def leave(self, listener: Listener) -> None:
+        """Tell it nothing more."""
+        with self.lock:
+            self._listeners = [other for other in self._listeners if other is not listener]
+
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    def tell(self, told: Told) -> None:
+        """Tell all listeners."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.hear(told)
+
+    def told(self) -> Told:
+        """All there is to show."""
+        with self.lock:
+            return {
+                "session": self.session.name,
+                "model": self.session.model,
+                "busy": self.busy,
+                "exchanges": [exchange.told() for exchange in self._shown],
+            }
+
+    @property
+    def shown(self) -> list[Exchange]:
+        """What is shown, oldest first."""
+        with self.lock:
+            return list(self._shown)
+
+    # --- turns --------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn runs, be it one of another door."""
+        return self._turn is not None or self._elsewhere
+
+    def send(
+        self,
+        text: str,
+        sampling: dict[str, Any],
+        refused: Callable[[str], None],
+        request: str | None = None,
+    ) -> None:
+        """Say something; returns at once.
+
+        Parameters
+        ----------
+        refused
+            Called with the reason if no turn comes of it.
+        request
+            The front end's own id of it.
+
+        Raises
+        ------
+        SessionBusy
+            A turn of a chat is running here.
+        """
+        with self.lock:
+            if self._turn is not None:
+                name = self.session.name
+                raise SessionBusy(f"the session {name!r} is answering; wait, or stop it")
+            self._epoch += 1
+            exchange = Exchange(text, kept=False, running=True, request=request)
+            self._turn = ChatTurn(self, exchange, refused)
+            self._turn.begin(text, sampling)
+
+    def stop(self) -> None:
+        """Stop the turn that runs, in prefill too; harmless when there is none."""
+        with self.lock:
+            if self._turn is not None:
+                self._turn.stop()
+
+    def begun(self, exchange: Exchange) -> None:
+        """A turn has begun: it is shown from now on."""
+        with self.lock:
+            self._shown.append(exchange)
+            self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": True})
+
+    def ended(self, exchange: Exchange | None) -> None:
+        """The turn that ran here is over; None: it never was one."""
+        with self.lock:
+            self._epoch += 1
+            self._turn = None
+            self._last = self.session.last
+            if exchange is not None:
+                self._count += exchange.kept
+                self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": False})
+
+    # --- branches -----------------------------------------------------------------------------
+
+    def branch(self, id: int) -> tuple[Session, str]:
+        """A session with the past of one of the user's messages, and what that said.
+
+        Raises
+        ------
+        InvalidOption
+            No message of the user's is shown under that id.
+        """
+        with self.lock:
+            at = next((n for n, e in enumerate(self._shown) if e.id == id), None)
+            if at is None:
+                raise InvalidOption("this message is not part of the session any more")
+            while self._shown[at].said is None and at > 0:
+                at -= 1
+            said, past = self._shown[at].said, sum(e.kept for e in self._shown[:at])
+        if said is None:
+            raise InvalidOption("this turn has no message of yours to begin with")
+        fork = self.session.fork()
+        if fork.turns > past:
+            fork.rewind(fork.turns - past)
+        return fork, said
+
+    # --- turns of other doors -----------------------------------------------------------------
+
+    def look(self, deep: bool = False) -> None:
+        """See whether the session has gone on elsewhere, as in a cell, and show it.
+
+        Parameters
+        ----------
+        deep
+            Ask the engine; otherwise only what this process knows of the session is looked at.
+        """
+        session, last, epoch = self.session, self.session.last, self._epoch
+        if self._turn is not None or not (deep or last is not self._last):
+            return
+        try:
+            elsewhere, count = session.answering, session.turns
+            moved = count != self._count or last is not self._last
+            history = list(exchanges(session.history)) if moved else None
+        except MlxnbError:
+            return  # the host is gone or the session removed: what was said stays in sight
+        with self.lock:
+            if self._epoch != epoch:
+                return  # a turn has begun here since
+            if history is not None:
+                self._renew(history, count, last)
+            if elsewhere != self._elsewhere:
+                self._elsewhere = elsewhere
+                self.tell({"kind": "busy", "busy": elsewhere})
+
+    def _renew(self, history: list[Exchange], count: int, last: Turn | None) -> None:
+        there = merged(self._shown, history)
+        newest = there[-1] if last is not self._last and there else None
+        if last is not None and newest is not None and newest.meter is None:
+            newest.meter = meter(last) if newest.text == last.text else None
+        self._shown, self._count, self._last = there, count, last
+        self.tell({"kind": "transcript", **self.told()})
+
+
+class Rooms:
+    """The rooms of an engine, and the thread that looks after them while somebody listens."""
+
+    PERIOD_S = 0.25
+    """Between two looks at what this process knows."""
+    DEEP = 8
+    """Looks of which one asks the engine: a host's session may go on in another notebook."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rooms: WeakValueDictionary[int, Room] = WeakValueDictionary()
+        self._watch: threading.Thread | None = None
+
+    def of(self, session: Session) -> Room:
+        """The room of a session, made if there is none."""
+        with self._lock:
+            room = self._rooms.get(id(session))
+            if room is None:
+                room = self._rooms[id(session)] = Room(session)
+            return room
+
+    def enter(self, session: Session, listener: Listener) -> Room:
+        """The room of a session, which the listener has joined."""
+        room = self.of(session)
+        with self._lock:
+            room.join(listener)
+            if self._watch is None:
+                self._watch = threading.Thread(
+                    target=self._look, name="mlxnb-chat-watch", daemon=True
+                )
+                self._watch.start()
+        return room
+
+    def _look(self) -> None:
+        pause, looks = threading.Event(), 0
+        while not pause.wait(self.PERIOD_S):
+            with self._lock:
+                heard = [room for room in self._rooms.values() if room.heard]
+                if not heard:
+                    self._watch = None
+                    return
+            looks += 1
+            for room in heard:
+                room.look(deep=looks % self.DEEP == 0)
+
+
+_rooms: WeakKeyDictionary[Engine, Rooms] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def rooms(engine: Engine) -> Rooms:
+    """The rooms of an engine; they go with it."""
+    with _lock:
+        return _rooms.setdefault(engine, Rooms())

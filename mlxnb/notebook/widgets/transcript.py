@@ -1,0 +1,165 @@
+"""What a chat shows of a conversation: what was said, what came of it, and what it took."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlxnb.notebook.widgets.chat_blocks import Blocks
+from mlxnb.records.turn import ToolCall, Turn
+from mlxnb.sessions.messages import Message
+
+_ids = itertools.count(1)
+_ENDS = {
+    "length": "cut at max_tokens",
+    "stop_sequence": "at a stop string",
+    "cancelled": "stopped; the model does not see this turn again",
+    "error": "failed; the model does not see this turn again",
+}
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One turn as a chat shows it: what came from the user or from tools, and the answer.
+
+    Attributes
+    ----------
+    said
+        What the user said; None where the turn goes on from results of tools.
+    results
+        Those results: ``id``, ``name`` and ``text`` of each.
+    calls
+        The calls of the answer: ``id``, ``name`` and ``arguments`` as JSON.
+    kept
+        It is part of the session's history.
+    meter
+        What the turn took; None while it runs, and where nobody has seen it.
+    request
+        The front end's own id of what began it.
+    """
+
+    said: str | None
+    results: list[dict[str, str]] = field(default_factory=list)
+    text: str = ""
+    reasoning: str = ""
+    calls: list[dict[str, str]] = field(default_factory=list)
+    kept: bool = True
+    running: bool = False
+    meter: dict[str, Any] | None = None
+    request: str | None = None
+    id: int = field(default_factory=lambda: next(_ids))
+    answer: Blocks = field(default_factory=Blocks)
+    thought: Blocks = field(default_factory=Blocks)
+
+    def same(self, other: Exchange) -> bool:
+        """Whether both show the same turn."""
+        mine, others = (
+            (e.said, e.results, e.text, e.reasoning, [c["id"] for c in e.calls])
+            for e in (self, other)
+        )
+        return mine == others
+
+    def end(self, turn: Turn) -> None:
+        """All of a turn that has ended."""
+        if turn.text != self.text:
+            self.text, self.answer = turn.text, Blocks(turn.text)
+        if turn.reasoning != self.reasoning:
+            self.reasoning, self.thought = turn.reasoning, Blocks(turn.reasoning)
+        self.calls = [as_call(call) for call in turn.tool_calls]
+        self.running, self.meter = False, meter(turn)
+        self.kept = turn.finish_reason not in ("cancelled", "error")
+
+    def told(self) -> dict[str, Any]:
+        """All of it, for the front end."""
+        return {
+            "id": self.id,
+            "request": self.request,
+            "said": self.said,
+            "results": self.results,
+            "reasoning": self.thought.all(not self.running),
+            "answer": self.answer.all(not self.running),
+            "calls": self.calls,
+            "kept": self.kept,
+            "running": self.running,
+            "meter": self.meter,
+        }
+
+
+def as_call(call: ToolCall) -> dict[str, str]:
+    """A tool call for the front end."""
+    arguments = json.dumps(call.arguments, ensure_ascii=False, indent=2)
+    return {"id": call.id, "name": call.name, "arguments": arguments}
+
+
+def meter(turn: Turn) -> dict[str, Any]:
+    """What a turn took, in tokens and seconds, and how it ended where that is unusual."""
+    usage, timing = turn.usage, turn.timing
+    return {
+        "cached": usage.cached_tokens,
+        "computed": usage.prefill_tokens,
+        "generated": usage.output_tokens,
+        "ttft_s": timing.ttft_s,
+        "end": _ENDS.get(turn.finish_reason or "", ""),
+    }
+
+
+def noted(meter: dict[str, Any] | None) -> str:
+    """A meter on one line; empty where there is none."""
+    if meter is None:
+        return ""
+    counts = (f"{n} {meter[n]:,}" for n in ("cached", "computed", "generated") if n in meter)
+    facts = [" | ".join(counts)]
+    if meter.get("ttft_s") is not None:
+        facts.append(f"first token {meter['ttft_s']:.2f} s")
+    return " · ".join(filter(None, [*facts, meter.get("end"), meter.get("problem")]))
+
+
+def exchanges(history: Sequence[Message]) -> Iterator[Exchange]:
+    """The turns of a history; results that no answer has followed yet are left out."""
+    said: str | None = None
+    results: list[dict[str, str]] = []
+    for message in history:
+        content = str(message.get("content") or "")
+        if message["role"] == "user":
+            said = content
+        elif message["role"] == "tool":
+            found = {"id": message["tool_call_id"], "name": message["name"], "text": content}
+            results.append(found)
+        elif message["role"] == "assistant":
+            yield _answered(said, results, content, message)
+            said, results = None, []
+
+
+def _answered(
+    said: str | None, results: list[dict[str, str]], text: str, message: Message
+) -> Exchange:
+    reasoning = str(message.get("reasoning_content") or "")
+    called = message.get("tool_calls", ())
+    calls = [
+        as_call(ToolCall(c["id"], c["function"]["name"], c["function"]["arguments"]))
+        for c in called
+    ]
+    made = Exchange(said, results, text, reasoning, calls)
+    made.answer, made.thought = Blocks(text), Blocks(reasoning)
+    return made
+
+
+def merged(shown: Sequence[Exchange], history: Sequence[Exchange]) -> list[Exchange]:
+    """What to show of a history, where ``shown`` was shown before.
+
+    Turns that are there already stay, with their meters; so do turns that came to nothing, as
+    long as all that they followed is there.
+    """
+    kept, at = list[Exchange](), 0
+    for exchange in shown:
+        if not exchange.kept:
+            kept.append(exchange)
+        elif at < len(history) and exchange.same(history[at]):
+            kept.append(exchange)
+            at += 1
+        else:
+            break
+    return [*kept, *history[at:]]
