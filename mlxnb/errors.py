@@ -6,6 +6,8 @@ turns them into one line, the HTTP routes into a status.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class MlxnbError(Exception):
     """Base of all errors that mlxnb raises for its users.
@@ -232,3 +234,28 @@ class StorageTimeout(MlxnbError, TimeoutError):
 
 class StorageFailed(MlxnbError, OSError):
     """A store on disk cannot be read or written; the message names it and what to do."""
+
+
+# --- runs of many turns ----------------------------------------------------------------------
+
+
+class Unfinished(MlxnbError, RuntimeError):
+    """A run cannot go on; ``__cause__`` says why, ``partial`` is the result as far as it came."""
+
+    def __init__(self, reason: str, partial: Any) -> None:
+        super().__init__(reason)
+        self.partial = partial
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt stopped a run.
+
+    Attributes
+    ----------
+    partial
+        The result as far as it came.
+    """
+
+    def __init__(self, done: str, partial: Any) -> None:
+        super().__init__(f"{done}; they are in this exception's .partial")
+        self.partial = partial

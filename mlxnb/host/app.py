@@ -55,6 +55,11 @@ CONTROL: dict[str, type[Route]] = {
     f"/api/sessions/{ID}/fork": conversations.Fork,
     f"/api/sessions/{ID}/rewind": conversations.Rewind,
     f"/api/sessions/{ID}/reset": conversations.Reset,
+    f"/api/sessions/{ID}/export": conversations.Export,
+    f"/api/sessions/{ID}/keep": conversations.Keep,
+    f"/api/sessions/{ID}/tools": conversations.Tools,
+    "/api/import": conversations.Import,
+    "/api/restore": conversations.Restore,
     f"/api/sessions/{ID}/turns": turns.Send,
     f"/api/sessions/{ID}/tool_results": turns.ToolResult,
 }

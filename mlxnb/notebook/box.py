@@ -7,7 +7,7 @@ colours are translucent, for light and dark pages.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from html import escape
 
 from mlxnb.notebook.markdown import steady, to_html
@@ -69,7 +69,17 @@ def footer(turn: Turn) -> str:
     return " · ".join(facts)
 
 
-def described(call: ToolCall) -> str:
-    """A tool call on one line."""
+def described(call: ToolCall, answered: Container[str] = ()) -> str:
+    """A tool call on one line; without its id, which nobody needs, where its tool is answered."""
     arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return f"{call.id}: {call.name} {arguments}"
+    return f"{'' if call.name in answered else f'{call.id}: '}{call.name} {arguments}"
+
+
+def returned(name: str, text: str, failed: bool) -> str:
+    """What a function came to."""
+    return f"{'error' if failed else 'result'} of {name}: {text}"
+
+
+def aside(text: str) -> str:
+    """A box with something that is no answer."""
+    return f"{_OPEN}<pre>{escape(text)}</pre></div>"

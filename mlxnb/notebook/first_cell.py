@@ -15,7 +15,9 @@ from typing import Any
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 
-_CHAT = re.compile(r"\s*%mlx_chat\s+(.*\?)\s*")
+from mlxnb.notebook.verbatim import LINES
+
+_PROMPT = re.compile(rf"\s*%({'|'.join(LINES)})\s+(.*\?)\s*")
 _HELP = re.compile(r"get_ipython\(\)\.run_line_magic\('(pinfo2?|psearch)', (.*)\)\n")
 
 Call = tuple[str, str]
@@ -33,7 +35,7 @@ class FirstCell:
 
     def __init__(self, shell: InteractiveShell, source: str) -> None:
         self._shell = shell
-        self._meant = [(call, text) for text in _prompts(source) if (call := _read_as(text))]
+        self._meant = [(call, meant) for meant in _prompts(source) if (call := _read_as(*meant))]
         self._own: dict[str, Any] = {}
 
     def install(self) -> None:
@@ -51,7 +53,7 @@ class FirstCell:
     def _instead(self, name: str) -> Callable[[str], Any]:
         def magic(line: str) -> Any:
             if self._meant and self._meant[0][0] == (name, line):
-                return self._shell.run_line_magic("mlx_chat", self._meant.pop(0)[1])
+                return self._shell.run_line_magic(*self._meant.pop(0)[1])
             return self._help(name, line)
 
         return magic
@@ -69,14 +71,15 @@ class FirstCell:
         self._shell.events.unregister("post_run_cell", self._remove)
 
 
-def _prompts(source: str) -> Iterator[str]:
-    """The texts of the lines that IPython may take for requests for help."""
-    return (found[1] for line in source.split("\n") if (found := _CHAT.fullmatch(line)))
+def _prompts(source: str) -> Iterator[Call]:
+    """Magics and texts of the lines that IPython may take for requests for help."""
+    found = (_PROMPT.fullmatch(line) for line in source.split("\n"))
+    return ((each[1], each[2]) for each in found if each)
 
 
-def _read_as(text: str) -> Call | None:
+def _read_as(name: str, text: str) -> Call | None:
     """The request for help that IPython makes of such a line; None if it leaves it alone."""
-    made = TransformerManager().transform_cell(f"%mlx_chat {text}")  # type: ignore[no-untyped-call]
+    made = TransformerManager().transform_cell(f"%{name} {text}")  # type: ignore[no-untyped-call]
     found = _HELP.fullmatch(made)
     return (found[1], ast.literal_eval(found[2])) if found else None
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    line_magic,
+    magics_class,
+    no_var_expand,
+)
 from traitlets import Bool, Enum, Float, Int, Unicode
 
 from mlxnb.errors import UnknownSession
@@ -23,6 +29,7 @@ from mlxnb.notebook.completion import Completion
 from mlxnb.notebook.current import CurrentSession
 from mlxnb.notebook.first_cell import FirstCell, running_cell
 from mlxnb.notebook.mistakes import documented
+from mlxnb.notebook.options import Command
 from mlxnb.notebook.session_magic import SessionMagic
 
 if TYPE_CHECKING:
@@ -133,30 +140,33 @@ class MlxMagics(Magics):
     @line_cell_magic
     @documented(commands.CHAT)
     def mlx_chat(self, line: str, cell: str | None = None) -> None:  # noqa: D102
-        from mlxnb.notebook.turn import take_turn
+        from mlxnb.notebook.tools_magic import shape, take_turns
 
         given, text = self._prompt(line, cell)
         _check_name(given.output)
         system = self._fill(given.system, given.var) if given.system is not None else None
         text = self._fill(text, given.var)
-        view = self._view(given.format)
+        shaped = shape(given, self.shell.user_ns)
         session = self.current.for_turn(given.session, system, given.model, self.model)
         before = session.last
+        make, options = self._views(given), self._sampling(given) | shaped
         try:
-            take_turn(session, text, view, self._sampling(given))
+            take_turns(session, text, make, options)
         finally:
             if session.last is not before:
                 self._store(given.output, session.last)
 
-    def _prompt(self, line: str, cell: str | None) -> tuple[SimpleNamespace, str]:
+    def _prompt(
+        self, line: str, cell: str | None, command: Command = commands.CHAT
+    ) -> tuple[SimpleNamespace, str]:
         """The options and the text of a line, or of a cell."""
         if cell is None:
-            given = commands.CHAT.parse_text(line)
+            given = command.parse_text(line)
             text = given.text
         else:
-            given, text = commands.CHAT.parse(line), cell.removesuffix("\n")
+            given, text = command.parse(line), cell.removesuffix("\n")
         if not text.strip():
-            commands.CHAT.fail("there is no text")
+            command.fail("there is no text")
         return given, text
 
     def _fill(self, text: str, names: list[str]) -> str:
@@ -175,18 +185,79 @@ class MlxMagics(Magics):
             "min_p": given.min_p,
             "seed": given.seed,
             "stop": given.stop or None,
+            "n": getattr(given, "choices", None),
         }
         return {name: value for name, value in options.items() if value is not None}
 
-    def _view(self, chosen: str | None) -> View:
+    def _views(self, given: SimpleNamespace) -> Callable[[], View]:
+        """Makes what shows one turn; an answer that has a schema is code, all of it."""
         from mlxnb.notebook.views import CodeView, MarkdownView, TextView
 
-        wanted = chosen or self.format
+        wanted = given.format or self.format
         formatter = self.shell.display_formatter
         rich = formatter is not None and "text/html" in formatter.active_types
-        if wanted == "code":
-            return CodeView()
-        return MarkdownView(self.progress) if rich and wanted != "text" else TextView()
+        if wanted == "code" and given.schema is None:
+            return CodeView
+        if not rich or wanted in ("text", "code"):
+            return TextView
+        language = "" if given.schema is None else "json"
+        return lambda: MarkdownView(self.progress, language)
+
+    @no_var_expand
+    @line_cell_magic
+    @documented(commands.MAP)
+    def mlx_map(self, line: str, cell: str = "") -> Any:  # noqa: D102
+        from mlxnb.notebook.map_magic import map_cell
+
+        given, template = commands.MAP.parse(line), cell.removesuffix("\n")
+        if not template.strip():
+            commands.MAP.fail("there is no prompt: it stands below, in a cell of %%mlx_map")
+        _check_name(given.output)
+        options = {
+            "system": None if given.system is None else self._fill(given.system, given.var),
+            "model": given.model or self.model,
+            "progress": self.progress,
+            **self._sampling(given),
+        }
+        values = self.shell.user_ns
+        return map_cell(self.engine(), values, given, template, self._store, **options)
+
+    @no_var_expand
+    @line_cell_magic
+    @documented(commands.COMPARE)
+    def mlx_compare(self, line: str, cell: str | None = None) -> Any:  # noqa: D102
+        from mlxnb.notebook.compare_magic import compare_line
+
+        given, text = self._prompt(line, cell, commands.COMPARE)
+        _check_name(given.output)
+        system = None if given.system is None else self._fill(given.system, given.var)
+        most = self.max_tokens if given.max_tokens is None else given.max_tokens
+        shared = {"temperature": self.temp, "max_tokens": most}
+        text = self._fill(text, given.var)
+        made = compare_line(self.engine(), given, text, system, self._store, **shared)
+        return self._result(given, made)
+
+    @line_magic
+    @documented(commands.TOOLS)
+    def mlx_tools(self, line: str) -> None:  # noqa: D102
+        from mlxnb.notebook.tools_magic import set_up
+
+        given = commands.TOOLS.parse(line)
+        _check_name(given.output)
+        session = self.current.for_turn(given.session, None, None, self.model)
+        said = set_up(session, given, self.shell.user_ns)
+        if given.output is not None:
+            self._store(given.output, session.calls())
+        print(said)
+
+    @line_magic
+    @documented(commands.WIDGET)
+    def mlx_widget(self, line: str) -> Any:  # noqa: D102
+        from mlxnb.notebook.widgets.chat import Chat
+
+        given = commands.WIDGET.parse(line)
+        session = self.current.for_turn(given.session, None, given.model, self.model)
+        return Chat(self.engine(), session, given.save)
 
     # --- sessions -----------------------------------------------------------------------------
 
@@ -235,11 +306,21 @@ class MlxMagics(Magics):
     @documented(commands.EXPLAIN)
     def mlx_explain(self, line: str) -> Any:  # noqa: D102
         given = commands.EXPLAIN.parse(line)
-        turn = given.turn
-        held = self.shell.user_ns.get(turn) if turn else None
-        if hasattr(held, "finish_reason"):
-            turn = held
-        return self._result(given, self.engine().explain(turn, given.text or None))
+        return self._result(given, self.engine().explain(self._turn(given), given.text or None))
+
+    @line_magic
+    @documented(commands.INSPECT)
+    def mlx_inspect(self, line: str) -> Any:  # noqa: D102
+        from mlxnb.notebook.widgets.inspector import Inspector
+
+        given = commands.INSPECT.parse(line)
+        made = Inspector(self.engine(), self._turn(given), given.text or None)
+        return self._result(given, made)
+
+    def _turn(self, given: SimpleNamespace) -> Any:
+        """A turn's id, or the Turn that the variable of that name holds; None: the last one."""
+        held = self.shell.user_ns.get(given.turn) if given.turn else None
+        return held if hasattr(held, "finish_reason") else given.turn
 
     @line_magic
     @documented(commands.SERVE)

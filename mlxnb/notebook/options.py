@@ -73,18 +73,20 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A word that stands without an option's name."""
+    """A word that stands without an option's name; ``many``: all that come, as a list."""
 
     name: str
     help: str
     required: bool = True
     choices: tuple[str, ...] = ()
     complete: str | None = None
+    many: bool = False
 
     @property
     def usage(self) -> str:
         """As a synopsis shows it."""
-        return self.name if self.required else f"[{self.name}]"
+        name = f"{self.name}…" if self.many else self.name
+        return name if self.required else f"[{name}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Command:
     ----------
     text
         Name of the verbatim text that follows the options; empty: words are all there is.
+    below
+        Name of the text that stands in the lines below: it is a magic of cells alone.
     notes
         Further help, in paragraphs.
     """
@@ -105,6 +109,7 @@ class Command:
     arguments: tuple[Argument, ...] = ()
     text: str = ""
     notes: str = ""
+    below: str = ""
 
     # --- reading a line -----------------------------------------------------------------------
 
@@ -112,6 +117,10 @@ class Command:
         """The values of a line without text; what is not given is None, [] or False."""
         found = self._nothing()
         words = list(self._read(line, found))
+        if self.arguments and self.arguments[-1].many:
+            place = len(self.arguments) - 1
+            setattr(found, self.arguments[-1].name.lower(), words[place:])
+            words = words[:place]
         if len(words) > len(self.arguments):
             self.fail(f"unexpected {words[len(self.arguments)]!r}")
         for argument, word in zip(self.arguments, words, strict=False):
@@ -210,7 +219,7 @@ class Command:
     @property
     def usage(self) -> str:
         """The synopsis."""
-        parts = [f"%{self.name}", *(o.usage for o in self.options)]
+        parts = [f"{'%%' if self.below else '%'}{self.name}", *(o.usage for o in self.options)]
         parts += [a.usage for a in self.arguments] + ([self.text] if self.text else [])
         return " ".join(parts)
 

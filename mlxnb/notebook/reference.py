@@ -76,6 +76,8 @@ def _synopsis(command: Command) -> str:
     forms = [" ".join([line, *(a.usage for a in command.arguments)])]
     if command.text:
         forms = [f"{line} {command.text}", "", f"%{line}", command.text]
+    if command.below:
+        forms = [f"%{forms[0]}", command.below]
     return "\n".join(forms)
 
 

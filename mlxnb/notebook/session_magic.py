@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,31 @@ class SessionMagic:
     def _rm(self, given: SimpleNamespace) -> tuple[str, None]:
         self._engine().remove_session(given.name, given.forget)
         return f"{given.name}: removed", None
+
+    def _export(self, given: SimpleNamespace) -> tuple[str, Session]:
+        session = self._named(given.name)
+        path = session.export(given.file)
+        return f"{session.name}: {_turns(session)} in {path}", session
+
+    def _import(self, given: SimpleNamespace) -> tuple[str, Session]:
+        return self._taken(lambda e: e.import_session(given.file, given.name, given.model))
+
+    def _keep(self, given: SimpleNamespace) -> tuple[str, Session]:
+        session = self._named(given.name)
+        session.keep()
+        return f"{session.name}: kept; %mlx_session restore {session.name} goes on", session
+
+    def _restore(self, given: SimpleNamespace) -> tuple[str, Session]:
+        return self._taken(lambda engine: engine.restore_session(given.name))
+
+    def _taken(self, take: Callable[[Engine], Session]) -> tuple[str, Session]:
+        """Make a session that was elsewhere the current one; what it warns of is said."""
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            session = self._current.use(take(self._engine()))
+        notes = [str(each.message) for each in warned if each.category is UserWarning]
+        told = f"{session.name}: {_turns(session)}, on {session.model}"
+        return "\n".join([told, *notes]), session
 
     def _show(self, given: SimpleNamespace) -> tuple[str, Session]:
         session = self._named(given.name)

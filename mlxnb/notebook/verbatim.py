@@ -15,7 +15,10 @@ from typing import Any
 from IPython.core.inputtransformer2 import EscapedCommand, MagicAssign, TokenTransformBase
 from IPython.core.interactiveshell import InteractiveShell
 
-NAME = "mlx_chat"
+LINES = ("mlx_chat", "mlx_compare")
+"""Magics that take a prompt from their line, or from the lines below."""
+CELLS = (*LINES, "mlx_map")
+"""Magics that take one from the lines below."""
 
 
 class ChatLine(EscapedCommand):
@@ -60,7 +63,7 @@ class ChatAssign(TokenTransformBase):
 
 def _is_chat(tokens: list[Any]) -> bool:
     """Whether these are ``%mlx_chat``, a space and something; ``%mlx_chat?`` asks for help."""
-    if len(tokens) < 3 or tokens[0].string != "%" or tokens[1].string != NAME:
+    if len(tokens) < 3 or tokens[0].string != "%" or tokens[1].string not in LINES:
         return False
     return bool(tokens[2].start[0] == tokens[1].end[0] and tokens[2].start > tokens[1].end)
 
@@ -69,10 +72,11 @@ def chat_cell(lines: list[str]) -> list[str]:
     """A cell that begins with ``%%mlx_chat`` as the call that it means; any other unchanged."""
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     head = lines[first].rstrip() if lines else ""
-    if head != f"%%{NAME}" and not head.startswith((f"%%{NAME} ", f"%%{NAME}\t")):
+    name = next(iter(head.split()), "").removeprefix("%%")
+    if name not in CELLS or not head.startswith(f"%%{name}"):
         return lines
-    line, body = head[len(NAME) + 2 :].strip(), "".join(lines[first + 1 :])
-    return [f"get_ipython().run_cell_magic({NAME!r}, {line!r}, {body!r})\n"]
+    line, body = head[len(name) + 2 :].strip(), "".join(lines[first + 1 :])
+    return [f"get_ipython().run_cell_magic({name!r}, {line!r}, {body!r})\n"]
 
 
 # A terminal asks whether a cell is complete; that is for IPython's own reading of cell magics.

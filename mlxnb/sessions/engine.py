@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from mlxnb.sessions import exported as files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from mlxnb.records.explain import Explanation
     from mlxnb.records.turn import Source, Turn
     from mlxnb.sessions.column_frame import Answers
+    from mlxnb.sessions.exported import Exported
     from mlxnb.sessions.row_prompts import Rows, Template
     from mlxnb.sessions.session import Session
 
@@ -111,6 +115,65 @@ class Engine(ABC):
             There is none.
         """
 
+    def import_session(
+        self, path: str | Path, name: str | None = None, model: str | None = None
+    ) -> Session:
+        """Go on from a file that `Session.export` has written.
+
+        Where the model's content is the same the next prompt begins with the same tokens;
+        otherwise it is rendered anew from what was said, and a warning says so.
+
+        Parameters
+        ----------
+        name
+            None: the one that it had.
+        model
+            A loaded model; None: the one that it had.
+
+        Raises
+        ------
+        InvalidOption
+            The file cannot be read, or is not such a file.
+        NothingLoaded
+            The model is not loaded.
+        SessionExists
+            The name is taken.
+        """
+        exported = files.read(Path(path).expanduser().absolute())
+        return self._told(*self.take_in_session(exported, name, model))
+
+    def restore_session(self, name: str | None = None) -> Session:
+        """Go on with a session that was kept (`Session.keep`), and keep it further.
+
+        Parameters
+        ----------
+        name
+            None: the one that was saved last.
+
+        Raises
+        ------
+        UnknownSession
+            None is kept under that name, and none is here; lists those that are.
+        NothingLoaded
+            Its model is not loaded.
+        """
+        return self._told(*self.take_kept_session(name))
+
+    def _told(self, session: Session, note: str | None) -> Session:
+        if note is not None:
+            warnings.warn(note, stacklevel=3)
+        return session
+
+    @abstractmethod
+    def take_in_session(
+        self, exported: Exported, name: str | None, model: str | None
+    ) -> tuple[Session, str | None]:
+        """See ``import_session``; the session, and what its user is to be told."""
+
+    @abstractmethod
+    def take_kept_session(self, name: str | None) -> tuple[Session, str | None]:
+        """See ``restore_session``; the session, and what its user is to be told."""
+
     @abstractmethod
     def remove_session(self, name: str, forget: bool = False) -> None:
         """Forget a session; its KV may be reused by others until it is evicted.
@@ -118,7 +181,8 @@ class Engine(ABC):
         Parameters
         ----------
         forget
-            Delete its KV too, in memory and on disk, as far as nobody else shares it.
+            Delete its KV too, in memory and on disk, as far as nobody else shares it, and its
+            file, where it is kept: also that of a session which is not here.
 
         Raises
         ------
@@ -208,9 +272,18 @@ class Engine(ABC):
 
     @abstractmethod
     def warm(
-        self, what: str | Session, model: str | None = None, source: Source = "python"
+        self,
+        what: str | Session,
+        model: str | None = None,
+        source: Source = "python",
+        begins: str = "",
     ) -> Turn:
         """Compute the KV of a system text, or of a session's history, ahead of use.
+
+        Parameters
+        ----------
+        begins
+            What the message after it is known to begin with.
 
         Raises
         ------
@@ -274,6 +347,49 @@ class Engine(ABC):
 
         given = system, model, schema, on_error, progress, resume, concurrency
         return map_rows(self, rows, prompt, *given, **options)
+
+    def compare(
+        self,
+        prompt: str,
+        models: Sequence[str] | None = None,
+        sessions: Sequence[str | Session] | None = None,
+        settings: Sequence[Mapping[str, Any]] | None = None,
+        system: str | None = None,
+        **sampling: Any,
+    ) -> pd.DataFrame:
+        """One prompt to several sides, one after another: a row each.
+
+        Parameters
+        ----------
+        models
+            Loaded models, each without a past; none, and no sessions: the one loaded last.
+        sessions
+            Sessions or their names; forks of them answer, and they stay as they are.
+        settings
+            Options of sampling, a dict each, for each of these.
+        system
+            The system text of the models.
+        **sampling
+            Options of sampling for all sides, where ``settings`` says nothing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            ``label, model, session, settings, answer, output_tokens, ttft_s, total_s,
+            cached_tokens, agreement, same, finish_reason, error, turn_id``. ``agreement`` is how
+            much of the longer answer, 0 to 1, it shares with the first one from the beginning: of
+            their tokens, or of their words where they are of different models.
+
+        Raises
+        ------
+        InvalidOption, NothingLoaded, UnknownSession
+            Nothing was begun.
+        Interrupted, Unfinished
+            As `map`.
+        """
+        from mlxnb.sessions.comparison import compare
+
+        return compare(self, prompt, models, sessions, settings, system, **sampling)
 
     @abstractmethod
     def pin(self, block_id: str, pinned: bool = True) -> None:

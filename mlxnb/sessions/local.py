@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +26,15 @@ from mlxnb.records.explain import Explanation, explain
 from mlxnb.records.turn import Source, Turn, TurnRecord, shows_text
 from mlxnb.sessions import views
 from mlxnb.sessions.engine import Engine
+from mlxnb.sessions.exported import Exported
+from mlxnb.sessions.exported_store import find_kept, forget_kept
 from mlxnb.sessions.loading import Progress, loading_bar
 from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.messages import Message
-from mlxnb.sessions.options import Options, Wanted, checked_budget
+from mlxnb.sessions.options import Options, Wanted, check_text, checked_budget
 from mlxnb.sessions.registry import Registry
 from mlxnb.sessions.reply import Reply
+from mlxnb.sessions.results import Results
 from mlxnb.sessions.session import Session
 from mlxnb.sessions.shape import Shape
 from mlxnb.sessions.template import ChatTemplate
@@ -170,14 +175,49 @@ class LocalEngine(Engine):
         """The sessions, in order of their making."""
         return list(self._sessions)
 
+    def take_in_session(
+        self, exported: Exported, name: str | None, model: str | None
+    ) -> tuple[LocalSession, str | None]:
+        """See `Engine.take_in_session`."""
+        own = self._model(model or exported.options.model)
+        texts = self.texts(self.core.runtime(own))
+        if exported.key == texts.key and max(exported.tokens, default=0) >= texts.vocab:
+            raise InvalidOption("the exported session has tokens that its model does not have")
+        options = dataclasses.replace(exported.options, model=own)
+        session = self.adopt(name or exported.name, options, "session")
+        lost = exported.key not in (None, texts.key)
+        history = exported.history.without_tokens() if lost else exported.history
+        session.go_on_from(history, texts.key, Results(exported.given))
+        note = f"the session {session.name!r} was exported from another model than {own!r} is now"
+        return session, f"{note}: its tokens are rendered anew" if lost else None
+
+    def take_kept_session(
+        self, name: str | None, whose: Callable[[str], bool] = lambda name: True
+    ) -> tuple[LocalSession, str | None]:
+        """See `Engine.take_kept_session`; ``whose``: the names that may be seen."""
+        there = None if name is None else self._sessions.get(name)
+        exported = None if there is not None else find_kept(name, whose)
+        there = there if exported is None else self._sessions.get(exported.name)
+        if there is not None:
+            return there, None
+        assert exported is not None, "a session is here, or has a file"
+        session, note = self.take_in_session(exported, None, None)
+        session.identity = exported.id
+        session.keep()
+        return session, note
+
     def remove_session(self, name: str, forget: bool = False) -> None:
         """See `Engine.remove_session`."""
+        if forget and self._sessions.get(name) is None and forget_kept(name):
+            return
         session = self._sessions.find(name)
         if session.answering:
             raise SessionBusy(f"the session {name!r} is answering; stop it first")
         self._sessions.remove(name)
         self.core.store.disown(name)
         if forget:
+            if session.kept is not None:
+                session.kept.forget()
             salt = session.options.cache_salt
             others = [each for each in self._sessions if each.options.cache_salt == salt]
             for key, line in session.computed:
@@ -223,23 +263,28 @@ class LocalEngine(Engine):
         return texts, texts.template(session.options.thinking)
 
     def warm(
-        self, what: str | Session, model: str | None = None, source: Source = "python"
+        self,
+        what: str | Session,
+        model: str | None = None,
+        source: Source = "python",
+        begins: str = "",
     ) -> Turn:
         """See `Engine.warm`."""
+        check_text("begins", begins)
         if isinstance(what, LocalSession):
-            return self._warm(what, source)
+            return self._warm(what, source, begins)
         if isinstance(what, Session):
             raise InvalidOption(f"the session {what.name!r} belongs to another engine")
         session = self.adopt(None, Wanted.of(what, None, {}).options(self._model(model)), "warm")
         try:
-            return self._warm(session, source)
+            return self._warm(session, source, begins)
         finally:
             self.remove_session(session.name)
 
-    def _warm(self, session: LocalSession, source: Source) -> Turn:
+    def _warm(self, session: LocalSession, source: Source, begins: str) -> Turn:
         arrived = time.perf_counter()
         texts, template = self._ready(session)
-        head = session.head(template, texts.key)
+        head = session.head(template, texts.key, begins)
         return self.runner.warm(texts, session, head, source, arrived).result()
 
     # --- looking ------------------------------------------------------------------------------
@@ -305,7 +350,7 @@ class LocalEngine(Engine):
 
     def pin(self, block_id: str, pinned: bool = True) -> None:
         """See `Engine.pin`."""
-        self.core.store.pin(block_id, pinned)
+        self.core.store.hand.pin(block_id, pinned)
 
     def evict(self, block_id: str) -> None:
         """See `Engine.evict`."""

@@ -113,8 +113,8 @@ class LocalSession(Session):
         if results is None:
             names = ", ".join(f"{n} ({i})" for i, n in pending.items())
             raise PendingToolCalls(f"send_tool_result is due for: {names}")
-        if text is None and not results:
-            raise InvalidOption("there is nothing to say: no text, and no result of a tool call")
+        if not results:
+            check_text("a message", text)
         return results if text is None else [*results, {"role": "user", "content": text}]
 
     def _reply(
@@ -151,9 +151,9 @@ class LocalSession(Session):
             history = history.without_tokens()
         return Draft.of(history, new, template, tool_list(shape.shown(self.options.tools)), key)
 
-    def head(self, template: ChatTemplate, key: str) -> Rendered:
+    def head(self, template: ChatTemplate, key: str, begins: str = "") -> Rendered:
         """What every next prompt begins with: the tokens that two different ones share."""
-        said = (anything(self._history, text) for text in ("Alpha", "zulu"))
+        said = (anything(self._history, begins + text) for text in ("Alpha", "zulu"))
         return common_head([self.draft(new, template, key) for new in said])
 
     def settle(self, draft: Draft, request: Request, turn: Turn) -> None:
@@ -162,7 +162,7 @@ class LocalSession(Session):
             self.last, self.last_used = turn, dt.datetime.now(dt.UTC)
             if turn.finish_reason not in ("cancelled", "error"):
                 history = draft.settled(request, turn, self.options.history == "exact")
-                self._become(history, draft.key, Results())
+                self.go_on_from(history, draft.key, Results())
         except Exception:
             log.exception("turn %s was not taken into the history", turn.id)
         finally:
@@ -174,7 +174,7 @@ class LocalSession(Session):
     def fork(self, name: str | None = None) -> LocalSession:
         """See `Session.fork`."""
         other = self._engine.adopt(name, self.options, f"{self.name}-fork")
-        other._become(self._history, self._key, self._results.copy())
+        other.go_on_from(self._history, self._key, self._results.copy())
         other.toolbox, other.forked_from = self.toolbox.copy(), self.name
         if self._key is not None:
             other.computed.add_line(self._key, pack(self.tokens))
@@ -195,7 +195,7 @@ class LocalSession(Session):
     def _set_back(self, earlier: Callable[[], History]) -> None:
         self._take()
         try:
-            self._become(earlier(), self._key, Results())
+            self.go_on_from(earlier(), self._key, Results())
         finally:
             self._busy.release()
         self._save()
@@ -207,29 +207,25 @@ class LocalSession(Session):
         try:
             if packed != self.options.tools:
                 self.options = dataclasses.replace(self.options, tools=packed)
-                self._become(self._history.without_tokens(), self._key, self._results)
+                self.go_on_from(self._history.without_tokens(), self._key, self._results)
         finally:
             self._busy.release()
         self._save()
 
     # --- elsewhere and later ------------------------------------------------------------------
 
-    def _become(self, history: History, key: str | None, results: Results) -> None:
-        with self._state:  # whoever writes it down sees all of it
-            self._history, self._key, self._results = history, key, results
-
-    def go_on_from(self, exported: Exported, key: str) -> None:
-        """Take the past of a session that was elsewhere.
+    def go_on_from(self, history: History, key: str | None, results: Results) -> None:
+        """Take this past in the place of the session's own.
 
         Parameters
         ----------
         key
-            Names the content of the model that is here; tokens of another one are left out.
+            Names the content of the model that its tokens are of.
+        results
+            Of the tool calls that it ends in, as far as they are there.
         """
-        history = exported.history
-        if exported.key != key:
-            history = history.without_tokens()
-        self._become(history, key, Results(exported.given))
+        with self._state:  # whoever writes it down sees all of it
+            self._history, self._key, self._results = history, key, results
 
     def exported(self) -> Exported:
         """See `Session.exported`."""

@@ -83,5 +83,5 @@ class Registry:
 def check_name(name: Any) -> None:
     """Raise ``InvalidOption`` unless it can be a session's name."""
     check_text("name", name)
-    if not name:
-        raise InvalidOption("name is a string that is not empty")
+    if name in ("", ".", ".."):  # the last two go nowhere in a path
+        raise InvalidOption(f"name is a string that is not empty, and no dots alone, not {name!r}")

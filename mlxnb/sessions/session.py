@@ -22,7 +22,7 @@ from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.stream import Stream
 from mlxnb.sessions.toolbox import Toolbox
 from mlxnb.sessions.toolbox_calls import calls_frame
-from mlxnb.sessions.toolbox_rounds import ROUNDS, run
+from mlxnb.sessions.toolbox_rounds import run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,7 +237,7 @@ class Session(ABC):
             A turn is running.
         """
 
-    def run(self, text: str, rounds: int = ROUNDS, **options: Any) -> Turn:
+    def run(self, text: str, rounds: int | None = None, **options: Any) -> Turn:
         """As ``send``; functions that the model calls are called, here, until it answers.
 
         They are called one after another in this thread, and asked about before, as they were
@@ -250,7 +250,7 @@ class Session(ABC):
         Parameters
         ----------
         rounds
-            How often calls are answered at most.
+            How often calls are answered at most; None: ``toolbox.rounds``, which is 8 at first.
         **options
             As of ``send``, for each turn.
 

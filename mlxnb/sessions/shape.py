@@ -43,7 +43,8 @@ class Shape:
         Parameters
         ----------
         schema
-            A pydantic model, or a JSON schema; None: free text.
+            A pydantic model, or a JSON schema; None: free text. Of a model that does not say what
+            it thinks of further fields there are none.
         tool_choice
             ``auto``, ``none``, ``required`` or a tool's name; None: nothing is enforced.
 
@@ -55,7 +56,7 @@ class Shape:
             ``tool_choice`` is no string.
         """
         kind = schema if isinstance(schema, type) and issubclass(schema, BaseModel) else None
-        plain = schema if kind is None else kind.model_json_schema()
+        plain = schema if kind is None else _closed(kind.model_json_schema())
         return cls(_packed(plain), _choice(tool_choice), kind)
 
     def form(self, tools: Sequence[str]) -> Form | None:
@@ -88,6 +89,21 @@ class Shape:
             return Reading(self.kind.model_validate_json(turn.text))
         except Exception as error:
             return Reading(None, _reason(turn, error))
+
+
+def _closed(schema: Any) -> Any:
+    """A schema whose objects have the properties that they name, unless it says otherwise.
+
+    pydantic ignores others where nobody has decided; a model that writes would invent them.
+    """
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _closed(value) for name, value in schema.items()}
+    if made.get("type") == "object" and isinstance(made.get("properties"), dict):
+        made.setdefault("additionalProperties", False)
+    return made
 
 
 def _packed(schema: Any) -> str | None:

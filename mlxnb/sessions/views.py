@@ -114,7 +114,7 @@ def block_rows(core: Core, with_text: Callable[[], bool]) -> Iterator[BlockRow]:
             if space.key in runtimes
             for row, tokens in _rows(space, runtimes[space.key].info.name)
         ]
-        order = {name: n for n, name in enumerate(core.store.eviction_order(), start=1)}
+        order = {name: n for n, name in enumerate(core.store.hand.order(), start=1)}
     shown = with_text()
     for row, tokens, runtime in found:  # decoding takes its time: without the lock
         preview = _preview(tokens, readable(runtime.tokenizer)) if shown else ""

@@ -139,7 +139,10 @@ def lab_server(home: Path) -> Iterator[Lab]:
         yield lab
     finally:
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
         log.close()
 
 
@@ -187,7 +190,6 @@ class Notebook:
         """Load the page again with no kernel to be had."""
         self.page.route("**/api/sessions*", _refuse_to_start)
         self.page.goto(self.lab.url(self.name))
-        self.page.locator(".jp-Dialog").get_by_role("button", name="Ok").click()
 
     def start(self, source: str) -> Locator:
         """Add a cell, run it and do not wait for its end; the cell."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Callable
@@ -193,6 +194,25 @@ def test_a_refused_message_stays_in_the_box(chat: Callable[..., Chat]) -> None:
     expect(shown.turns).to_have_count(0)
 
 
+def test_a_refused_edit_is_in_the_box_and_the_session_as_it_was(
+    chat: Callable[..., Chat],
+) -> None:
+    shown = chat("One.")
+    name = shown.session
+    turn = shown.say("a")
+    shown.root.get_by_text("Sampling").click()
+    shown.root.get_by_label("top p").fill("7")
+    shown.press("Edit", turn)
+    editor = shown.root.get_by_role("textbox", name="Edited message")
+    editor.fill("keep this")
+    editor.press("Enter")
+    expect(shown.status).to_contain_text("top_p")
+    expect(shown.box).to_have_value("keep this")
+    expect(shown.box).to_be_focused()
+    expect(shown.turns.locator(".mlxnb-said")).to_have_text(["a"])
+    assert shown.session == name
+
+
 def test_thoughts_and_calls_are_folded(book: Notebook) -> None:
     call = '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
     tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -378,15 +398,23 @@ def test_it_works_while_a_cell_runs(book: Notebook, chat: Callable[..., Chat]) -
     expect(cell.locator(".jp-InputPrompt")).not_to_have_text("[*]:")
 
 
-def test_where_messages_queue_behind_a_cell_it_says_so_and_answers_then(
-    lab: Lab, open_notebook: Callable[..., Notebook]
-) -> None:
-    lab.set("@jupyterlab/apputils-extension:kernels-settings", commsOverSubshells="disabled")
+@pytest.fixture(scope="module")
+def queueing(lab: Lab, open_notebook: Callable[..., Notebook]) -> Notebook:
+    """A notebook in a page that sends widgets' messages behind cells, as older JupyterLabs do."""
+    plugin = "@jupyterlab/apputils-extension:kernels-settings"
+    lab.set(plugin, commsOverSubshells="disabled")
     try:
         book = open_notebook()
     finally:
-        lab.set("@jupyterlab/apputils-extension:kernels-settings")
+        lab.set(plugin)
     book.run(BEGIN)
+    return book
+
+
+def test_where_messages_queue_behind_a_cell_it_says_so_and_answers_then(
+    queueing: Notebook,
+) -> None:
+    book = queueing
     book.run("s = session('queued', 'One.')")
     shown = Chat(book.run("mlxnb.chat(s)"))
     expect(shown.root.get_by_label("Session")).to_have_value("queued")
@@ -404,14 +432,28 @@ def test_where_messages_queue_behind_a_cell_it_says_so_and_answers_then(
     expect(shown.status).to_have_text("The answer is complete.")
 
 
-# --- the file --------------------------------------------------------------------------------
+# --- the file, and pages that are loaded again ------------------------------------------------
 
 
-def test_a_saved_transcript_is_read_without_the_kernel(
-    open_notebook: Callable[..., Notebook],
-) -> None:
-    book = open_notebook()
-    book.run(BEGIN)
+def test_a_page_that_is_loaded_again_has_the_conversation(queueing: Notebook) -> None:
+    book = queueing
+    book.run("s = session('s', 'One two.', 'Two.')\nheld = gate('s', calls=8)")
+    shown = Chat(book.run("mlxnb.chat(s)"))
+    shown.send("a")
+    expect(shown.answers).to_have_text(re.compile("^One"))
+    book.saved()
+    book.open()
+    shown = Chat(book.page.locator(".jp-Cell:has(.mlxnb-chat)").last)
+    expect(shown.answers).to_have_text(re.compile("^One"))
+    book.run("held.open()")
+    expect(shown.answers).to_have_text("One two.")
+    expect(shown.meters).to_contain_text("generated")
+    shown.say("b")
+    expect(shown.answers).to_have_text(["One two.", "Two."])
+
+
+def test_a_saved_transcript_is_read_without_the_kernel(queueing: Notebook) -> None:
+    book = queueing
     book.run("kept = session('kept', 'Told *you*.')")
     book.run("lost = session('lost', '.drow terceS'[::-1])")
     shown = Chat(book.run("mlxnb.chat(kept, save=True)"))
@@ -423,37 +465,23 @@ def test_a_saved_transcript_is_read_without_the_kernel(
     expect(shown.answers).to_have_text("Told you.")
     expect(unsaved.answers).to_have_text(["Secret word."] * 2)
     saved = book.saved()
-    assert "a question" in saved and "Told <em>you" in saved
     for words in ("private words", "more of them", "Secret word", "a draft"):
         assert words not in saved
+    state = json.loads(saved)["metadata"]["widgets"]
+    assert "a question" in json.dumps(state) and "Told <em>you</em>" in json.dumps(state)
     book.command("kernelmenu:shutdown")
-    book.without_kernel()
-    again = book.page.locator(".mlxnb-chat")
-    expect(again.locator(".mlxnb-said")).to_have_text(["a question"])
+    book.open()
+    again = book.page.locator(".mlxnb-chat", has_text="a question")
     expect(again.locator(".mlxnb-answer em")).to_have_text(["you"])
     expect(again.get_by_role("status").first).to_contain_text("its kernel is gone")
     expect(again.get_by_role("textbox")).to_have_count(0)
     expect(again.get_by_role("button", name="Regenerate")).to_have_count(0)
-
-
-def test_a_page_that_is_loaded_again_has_the_conversation(
-    open_notebook: Callable[..., Notebook],
-) -> None:
-    book = open_notebook()
-    book.run(BEGIN)
-    book.run("s = session('s', 'One two.', 'Two.')\nheld = gate('s', calls=8)")
-    shown = Chat(book.run("mlxnb.chat(s)"))
-    shown.send("a")
-    expect(shown.answers).to_have_text(re.compile("^One"))
-    book.saved()
-    book.open()
-    shown = Chat(book.page.locator(".jp-Cell:has(.mlxnb-chat)"))
-    expect(shown.answers).to_have_text(re.compile("^One"))
-    book.run("held.open()")
-    expect(shown.answers).to_have_text("One two.")
-    expect(shown.meters).to_contain_text("generated")
-    shown.say("b")
-    expect(shown.answers).to_have_text(["One two.", "Two."])
+    # JupyterLab shows no widget at all where no kernel can be started
+    book.command("kernelmenu:shutdown")
+    book.without_kernel()
+    copy = book.page.locator("details", has_text="Saved transcript, 1 turn")
+    expect(copy).to_contain_text("a question")
+    expect(copy.locator("em")).to_have_text("you")
 
 
 # --- long answers ----------------------------------------------------------------------------
@@ -535,7 +563,7 @@ class Spoken(Reply):
             words.append(f"w{n}" + ("\\n\\n" if n % 50 == 49 else " "))
             yield Piece("text", words[-1])
             time.sleep(0.0002)
-        self.turn = Turn("spoken", "".join(words), finish_reason="stop")
+        self.turn = Turn("spoken", "".join(words), finish_reason="cancelled")
 class Talker(LocalSession):
     def reply(self, text, source="python", **sampling):
         return Spoken()

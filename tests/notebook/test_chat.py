@@ -91,7 +91,7 @@ def test_loading_twice_changes_nothing(cells: Cells, engine: LocalEngine) -> Non
     cells.ok("%mlx_chat -o turn Why?")
     assert (said(engine), cells["turn"].output_tokens) == (["Why?"], 1)
     assert cells.ok("%config").stdout.count("MlxMagics") == 1
-    assert cells.complete("%mlx_session re") == ["rewind", "reset"]
+    assert cells.complete("%mlx_session re") == ["rewind", "reset", "restore"]
 
 
 # --- --var is the only interpolation ----------------------------------------------------------

@@ -27,7 +27,7 @@ def test_every_option_of_a_verb_completes(cells: Cells, verb: str) -> None:
 
 def test_verbs_complete(cells: Cells) -> None:
     assert cells.complete("%mlx_session ") == list(VERBS)
-    assert cells.complete("%mlx_session re") == ["rewind", "reset"]
+    assert cells.complete("%mlx_session re") == ["rewind", "reset", "restore"]
 
 
 def test_a_given_option_is_not_offered_again_unless_it_repeats(cells: Cells) -> None:

@@ -22,6 +22,11 @@ def fresh(bare_shell: InteractiveShell, engine: LocalEngine) -> Cells:
     return Cells(bare_shell)
 
 
+def said_last(engine: LocalEngine) -> str:
+    frame = engine.tokens()
+    return "".join(frame[frame.role == "user"].text).strip()
+
+
 def said(engine: LocalEngine) -> list[str]:
     (name,) = engine.sessions()["name"]
     return [m["content"] for m in engine.find_session(name).history if m["role"] == "user"]
@@ -46,6 +51,17 @@ if True:
         "Really.",
     ]
     assert said(engine) == asked
+
+
+def test_a_comparison_is_made_there_too(fresh: Cells, engine: LocalEngine) -> None:
+    cell = """load()
+%config MlxMagics.max_tokens = 2
+%mlx_compare --temp 0 --temp 1 -o both Why is the sky blue?
+"""
+    fresh.shell.magics_manager.magics["line"].pop("mlx_compare", None)
+    assert fresh.shell.run_cell(cell, store_history=True).success
+    assert len(fresh.shell.user_ns["both"]) == 2
+    assert said_last(engine) == "Why is the sky blue?"
 
 
 def test_help_in_that_cell_stays_help(fresh: Cells) -> None:

@@ -32,7 +32,8 @@ def test_all_are_there(cells: Cells) -> None:
     magics = cells.shell.magics_manager.magics
     ours = {name for name in magics["line"] if name.startswith("mlx_")}
     assert ours == set(COMMANDS)
-    assert [name for name in magics["cell"] if name.startswith("mlx_")] == ["mlx_chat"]
+    cells_too = {name for name in magics["cell"] if name.startswith("mlx_")}
+    assert cells_too == {"mlx_chat", "mlx_map", "mlx_compare"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

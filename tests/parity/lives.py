@@ -16,6 +16,7 @@ from mlxnb.cache.shelf import Shelf
 from mlxnb.sessions.history import History
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.local_session import LocalSession
+from mlxnb.sessions.results import Results
 
 from .bench import NEVER
 from .families import FAMILIES, Family
@@ -81,8 +82,8 @@ class Life:
         """A session whose answers are as long as they may be, with a past that it had elsewhere."""
         session = self.engine.session(self.name, logit_bias=NEVER, **options)
         if history is not None:
-            session._history = history
-            session._key = self.engine.core.runtime(self.name).key
+            key = self.engine.core.runtime(self.name).key
+            session.go_on_from(history, key, Results())
         return session
 
     def written(self) -> None:

@@ -185,6 +185,7 @@ def test_a_seed_gives_the_same_answer_again(engine: LocalEngine, tiny: str) -> N
         ({"name": 5}, "name is a string"),
         ({"name": []}, "name is a string"),
         ({"name": ""}, "name is a string that is not empty"),
+        ({"name": ".."}, "name is a string that is not empty"),
         ({"tools": {"name": "f"}}, "tools is a list of tool definitions"),
         ({"tools": ["f"]}, "tools is a list of tool definitions"),
         ({"tools": [{"f": print}]}, "tools must be plain JSON"),

@@ -65,6 +65,20 @@ def test_an_answer_is_an_object_of_the_pydantic_model(engine: LocalEngine, say: 
         assert each.parsed is each.parsed
 
 
+def test_a_model_of_fields_has_no_others(engine: LocalEngine, say: Say) -> None:
+    """Unless it says that it has."""
+
+    class Open(Fruit, extra="allow"):
+        pass
+
+    more = PEAR.replace("}", ', "sweet": true}')
+    say(more, more)
+    session = engine.session()
+    closed, open_ = (session.send("what is there?", schema=kind) for kind in (Fruit, Open))
+    assert closed.parsed == Fruit(name="pear", ripe=True)
+    assert open_.parsed.model_extra == {"sweet": True}
+
+
 def test_an_answer_that_is_cut_has_no_value_and_says_why(engine: LocalEngine, tiny: str) -> None:
     turn = engine.session(tiny).send("what is there?", schema=Fruit, max_tokens=2)
     assert turn.parsed is None

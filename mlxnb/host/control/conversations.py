@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from mlxnb.host.control.route import Control
 from mlxnb.host.control.rows import numbered, to_json, turn_to_json
 from mlxnb.host.sight import Sight
+from mlxnb.sessions import exported as files
 from mlxnb.sessions import views
 from mlxnb.sessions.session import Session
 
@@ -64,6 +66,80 @@ class One(Conversation):
         """Forget it; with ``?forget=1`` its KV too."""
         forget = bool(self.flag("forget"))
         await self.done(lambda: self.engine.remove_session(self.sight.full(name), forget))
+
+
+class Export(Conversation):
+    """``GET api/sessions/{name}/export``: all of it but its KV."""
+
+    async def get(self, name: str) -> None:
+        """Answer with what a file of it holds, under the names that the caller knows."""
+
+        def exported() -> Any:
+            state, sight = self.session(name).exported(), self.sight
+            salt = sight.short(state.options.cache_salt)
+            options = replace(state.options, cache_salt=salt)
+            known = {"name": sight.short(state.name), "options": options}
+            return {"exported": state.model_copy(update=known).model_dump(mode="json")}
+
+        await self.told(exported)
+
+
+class Import(Control):
+    """``POST api/import``: go on from what another host has exported."""
+
+    async def post(self) -> None:
+        """Make the session."""
+        text = (str, NONE)
+        fields = self.fields(exported=dict, name=text, model=text)
+
+        def take_in() -> dict[str, Any]:
+            sight = self.sight
+            told = files.parsed(json.dumps(fields["exported"]).encode(), "this")
+            salt = sight.salt(told.options.cache_salt)
+            told = told.model_copy(update={"options": replace(told.options, cache_salt=salt)})
+            name = sight.full(fields["name"] or told.name)
+            session, note = self.engine.take_in_session(told, name, fields["model"])
+            return _described(session, sight) | {"note": note}
+
+        await self.told(take_in)
+
+
+class Keep(Conversation):
+    """``POST api/sessions/{name}/keep``: save it after each turn."""
+
+    async def post(self, name: str) -> None:
+        """Keep it."""
+        await self.done(lambda: self.session(name).keep())
+
+
+class Restore(Control):
+    """``POST api/restore``: go on with a session that was kept, or find it."""
+
+    async def post(self) -> None:
+        """Make it, or find it."""
+        name, sight = self.fields(name=(str, NONE))["name"], self.sight
+
+        def restore() -> dict[str, Any]:
+            full = None if name is None else sight.full(name)
+            session, note = self.engine.take_kept_session(full, sight.owns)
+            return _described(session, sight) | {"note": note}
+
+        await self.told(restore)
+
+
+class Tools(Conversation):
+    """``POST api/sessions/{name}/tools``: other tool definitions."""
+
+    async def post(self, name: str) -> None:
+        """Take them."""
+        tools = self.fields(tools=list)["tools"]
+
+        def take() -> dict[str, Any]:
+            session = self.session(name)
+            session.set_tools(tools)
+            return _described(session, self.sight)
+
+        await self.told(take)
 
 
 class Fork(Conversation):

@@ -86,7 +86,8 @@ class Send(Follow):
     async def post(self, name: str) -> None:
         """Begin, and stream; what is wrong with the request is a plain error."""
         given = {"schema": (dict, NONE), "tool_choice": (str, NONE)}
-        fields = self.fields(text=str, source=(str, NONE), sampling=(dict, NONE), **given)
+        given |= {"text": (str, NONE), "source": (str, NONE), "sampling": (dict, NONE)}
+        fields = self.fields(**given)
         source = notebook_source(fields["source"])
         begin = self.session(name).reply
         sampling = fields["sampling"] or {}
@@ -120,7 +121,7 @@ class Warm(Follow):
     async def post(self) -> None:
         """Wait until it is there."""
         text = (str, NONE)
-        fields = self.fields(system=text, session=text, model=text, source=text)
+        fields = self.fields(system=text, session=text, model=text, source=text, begins=text)
         source = notebook_source(fields["source"])
         if (fields["system"] is None) == (fields["session"] is None):
             raise invalid("give system, or session")
@@ -128,18 +129,24 @@ class Warm(Follow):
         def warm() -> dict[str, Any]:
             name = fields["session"]
             what = fields["system"] if name is None else self.session(name)
-            return self._told_turn(self.engine.warm(what, fields["model"], source), None)
+            begins = fields["begins"] or ""
+            return self._told_turn(self.engine.warm(what, fields["model"], source, begins), None)
 
         await self.told(warm)
 
 
 class ToolResult(Follow):
-    """``POST api/sessions/{name}/tool_results``: the result of a call; with the last the turn."""
+    """``POST api/sessions/{name}/tool_results``: the result of a call; with the last the turn.
+
+    With ``wait`` there is no turn: it comes with what is said next.
+    """
 
     async def post(self, name: str) -> None:
         """Take it; ``turn`` is null while results are outstanding."""
-        fields = self.fields(call_id=str, content=object, is_error=(bool, NONE))
-        give = self.session(name).send_tool_result
+        flag = (bool, NONE)
+        fields = self.fields(call_id=str, content=object, is_error=flag, wait=flag)
+        session = self.session(name)
+        give = session.add_tool_result if fields["wait"] else session.send_tool_result
 
         def result() -> dict[str, Any]:
             turn = give(fields["call_id"], fields["content"], bool(fields["is_error"]))

@@ -17,6 +17,7 @@ from mlxnb.records.memory_row import MemoryRow
 from mlxnb.records.session_row import SessionRow
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions.engine import Engine
+from mlxnb.sessions.exported import Exported
 from mlxnb.sessions.loading import loading_bar
 from mlxnb.sessions.options import Wanted, check_text, checked_budget
 from mlxnb.sessions.registry import check_name
@@ -117,11 +118,33 @@ class RemoteEngine(Engine):
         there = self._sessions.get(made.name)
         if there is None or there.created_at != made.created_at:
             self._sessions[made.name] = there = made
+        there.options = made.options  # its tools can be others by now
         return there
 
     def find_session(self, name: str) -> RemoteSession:
         """See `Engine.find_session`."""
         return self.adopt(self.wire.get(f"/sessions/{part(name)}"))
+
+    def take_in_session(
+        self, exported: Exported, name: str | None, model: str | None
+    ) -> tuple[RemoteSession, str | None]:
+        """See `Engine.take_in_session`."""
+        if name is not None:
+            check_name(name)
+        told = self.wire.post(
+            "/import",
+            {
+                "exported": exported.model_dump(mode="json"),
+                "name": name,
+                "model": None if model is None else _placed(model),
+            },
+        )
+        return self.adopt(told), told["note"]
+
+    def take_kept_session(self, name: str | None) -> tuple[RemoteSession, str | None]:
+        """See `Engine.take_kept_session`."""
+        told = self.wire.post("/restore", {"name": name})
+        return self.adopt(told), told["note"]
 
     def remove_session(self, name: str, forget: bool = False) -> None:
         """See `Engine.remove_session`."""
@@ -199,10 +222,15 @@ class RemoteEngine(Engine):
     # --- the prefix cache ---------------------------------------------------------------------
 
     def warm(
-        self, what: str | Session, model: str | None = None, source: Source = "python"
+        self,
+        what: str | Session,
+        model: str | None = None,
+        source: Source = "python",
+        begins: str = "",
     ) -> Turn:
         """See `Engine.warm`."""
-        body: dict[str, Any] = {"model": model, "source": source}
+        check_text("begins", begins)
+        body: dict[str, Any] = {"model": model, "source": source, "begins": begins}
         if not isinstance(what, Session):
             check_text("system", what)
             body["system"] = what

@@ -14,8 +14,9 @@ from mlxnb.host.control.rows import from_json, turn_from_json
 from mlxnb.host.remote.reply import RemoteReply
 from mlxnb.host.remote.wire import part
 from mlxnb.records.turn import Source, Turn
+from mlxnb.sessions.exported import Exported
 from mlxnb.sessions.messages import Message, result_message
-from mlxnb.sessions.options import Options, check_text
+from mlxnb.sessions.options import Options, check_text, packed_tools
 from mlxnb.sessions.session import Session
 from mlxnb.sessions.shape import Shape
 
@@ -78,14 +79,15 @@ class RemoteSession(Session):
 
     def reply(
         self,
-        text: str,
+        text: str | None,
         source: Source = "python",
         schema: Any = None,
         tool_choice: str | None = None,
         **sampling: Any,
     ) -> RemoteReply:
         """See `Session.reply`."""
-        check_text("a message", text)
+        if text is not None:
+            check_text("a message", text)
         wanted, shape = _named(Sampling.of(sampling)), Shape.of(schema, tool_choice)
         body = {"text": text, "source": source, "sampling": wanted, "tool_choice": tool_choice}
         body["schema"] = None if shape.schema is None else json.loads(shape.schema)
@@ -112,6 +114,12 @@ class RemoteSession(Session):
         self._settle(turn)
         return turn
 
+    def add_tool_result(self, call_id: str, content: Any, is_error: bool = False) -> None:
+        """See `Session.add_tool_result`."""
+        result_message(str(call_id), "", content, is_error)  # raises where it has no JSON form
+        body = {"call_id": call_id, "content": content, "is_error": is_error, "wait": True}
+        self._engine.wire.post(f"{self._path}/tool_results", body)
+
     def _settle(self, turn: Turn) -> None:
         self.last, self.last_used = turn, dt.datetime.now(dt.UTC)
 
@@ -119,7 +127,9 @@ class RemoteSession(Session):
 
     def fork(self, name: str | None = None) -> RemoteSession:
         """See `Session.fork`."""
-        return self._engine.adopt(self._engine.wire.post(f"{self._path}/fork", {"name": name}))
+        other = self._engine.adopt(self._engine.wire.post(f"{self._path}/fork", {"name": name}))
+        other.toolbox = self.toolbox.copy()
+        return other
 
     def rewind(self, turns: int = 1) -> None:
         """See `Session.rewind`."""
@@ -128,6 +138,23 @@ class RemoteSession(Session):
     def reset(self) -> None:
         """See `Session.reset`."""
         self._engine.wire.post(f"{self._path}/reset")
+
+    def set_tools(self, tools: list[Any]) -> None:
+        """See `Session.set_tools`."""
+        plain = [json.loads(tool) for tool in packed_tools(tools)]
+        told = self._engine.wire.post(f"{self._path}/tools", {"tools": plain})
+        self.options = from_json(Options, told["options"])
+
+    # --- elsewhere and later ------------------------------------------------------------------
+
+    def exported(self) -> Exported:
+        """See `Session.exported`."""
+        told = self._engine.wire.get(f"{self._path}/export")["exported"]
+        return Exported.model_validate_json(json.dumps(told))
+
+    def keep(self) -> None:
+        """See `Session.keep`."""
+        self._engine.wire.post(f"{self._path}/keep")
 
 
 def _named(sampling: Sampling) -> dict[str, Any]:

@@ -215,12 +215,14 @@ class Chat {
     this.model = model;
     this.exchanges = new Map();
     this.waiting = new Map(); // what the kernel has not answered yet, by request
-    this.live = false;
+    this.edits = new Map(); // texts of edited messages that are on their way, by request
+    this.own = Math.random().toString(36).slice(2);
+    this.asked = 0;
     this.busy = false;
     this.build(element);
     this.listen();
     this.showSaved();
-    this.ask({ kind: "hello" });
+    this.ask({ kind: "hello", view: this.own });
   }
 
   // --- the page ------------------------------------------------------------------------------
@@ -267,7 +269,9 @@ class Chat {
     this.model.on("comm_live_update", this.onLive);
     this.root.addEventListener("keydown", (event) => this.key(event));
     this.root.addEventListener("click", (event) => this.click(event));
-    this.sessions.addEventListener("focus", () => this.ask({ kind: "list" }));
+    for (const list of [this.sessions, this.models]) {
+      list.addEventListener("focus", () => this.ask({ kind: "list" }));
+    }
     this.sessions.addEventListener("change", () => this.ask({ kind: "session", name: this.sessions.value }));
     this.models.addEventListener("change", () => this.ask({ kind: "new", model: this.models.value }));
     this.unsave = savesWith(this.model);
@@ -277,6 +281,7 @@ class Chat {
     this.model.off("msg:custom", this.onMessage);
     this.model.off("comm_live_update", this.onLive);
     for (const timer of this.waiting.values()) clearTimeout(timer);
+    this.model.send({ kind: "bye", view: this.own });
     this.unsave();
   }
 
@@ -289,9 +294,12 @@ class Chat {
 
   async checkLive() {
     const manager = this.model.widget_manager;
-    const model = await manager?.get_model?.(this.model.get("key"))?.catch(() => null);
-    if (!model || model.comm_live !== false) return;
-    this.live = false;
+    try {
+      const model = await manager.get_model(this.model.get("key"));
+      if (model.comm_live !== false) return;
+    } catch {
+      return; // not every front end tells
+    }
     this.root.classList.add("mlxnb-saved");
     this.say("This is what was saved: its kernel is gone. Run the cell to go on.");
     this.refresh();
@@ -300,7 +308,7 @@ class Chat {
   refresh() {
     const dead = this.root.classList.contains("mlxnb-saved");
     this.box.readOnly = dead;
-    this.stopper.disabled = dead || !this.busy;
+    this.stopper.disabled = dead || !(this.busy || this.sending);
     for (const control of [this.sender, this.sessions, this.models]) control.disabled = dead;
     this.log.setAttribute("aria-busy", String(this.busy));
   }
@@ -315,7 +323,7 @@ class Chat {
     if (event.key === "Escape") {
       const editor = event.target.closest(".mlxnb-editor");
       if (editor) this.closeEditor(editor);
-      else if (this.busy) this.stop();
+      else if (this.busy || this.sending) this.stop();
     } else if (event.key === "Enter" && event.shiftKey && event.target.tagName === "TEXTAREA") {
       newLine(event.target);
     } else if (event.key === "Enter" && !event.isComposing) {
@@ -355,6 +363,7 @@ class Chat {
   send() {
     if (!this.box.value.trim() || this.sending) return;
     this.sending = this.ask({ kind: "send", text: this.box.value, sampling: this.sampling() });
+    this.refresh();
   }
 
   stop() {
@@ -385,7 +394,9 @@ class Chat {
   sendEdit(editor) {
     const text = editor.querySelector("textarea").value;
     const exchange = Number(editor.closest(".mlxnb-exchange").dataset.id);
-    if (text.trim()) this.ask({ kind: "edit", exchange, text, sampling: this.sampling() });
+    if (!text.trim()) return;
+    this.edits.set(this.ask({ kind: "edit", exchange, text, sampling: this.sampling() }), text);
+    this.box.focus();
   }
 
   async copy(text) {
@@ -411,7 +422,7 @@ class Chat {
   // --- the kernel ----------------------------------------------------------------------------
 
   ask(message) {
-    const id = crypto.randomUUID();
+    const id = `${this.own}-${this.asked++}`;
     const timer = setTimeout(() => this.late(message), PATIENCE_MS);
     this.waiting.set(id, timer);
     this.model.send({ ...message, id });
@@ -454,12 +465,15 @@ class Chat {
   refused({ id, reason }) {
     this.settle(id);
     if (this.sending === id) this.sending = null;
+    if (!this.box.value) this.box.value = this.edits.get(id) ?? "";
+    this.edits.delete(id);
+    this.refresh();
     this.say(reason);
   }
 
   setLists({ sessions, models }) {
     fill(this.sessions, sessions.map((s) => [s.name, s.name]), this.session);
-    fill(this.models, models.map((name) => [name, name]), this.modelName);
+    fill(this.models, models.map((name) => [name, short(name)]), this.modelName);
   }
 
   setTranscript(told) {
@@ -523,6 +537,9 @@ class Chat {
   }
 }
 
+/** A model's name without most of its folders. */
+const short = (name) => name.split("/").slice(-2).join("/");
+
 /** Where the cursor is; JupyterLab takes this key's own line break away from all in a cell. */
 function newLine(box) {
   box.setRangeText("\n", box.selectionStart, box.selectionEnd, "end");
@@ -533,7 +550,7 @@ function fill(select, pairs, chosen) {
   const same = pairs?.every(([value], at) => select.options[at]?.value === value);
   if (pairs && !(same && pairs.length === select.options.length)) select.replaceChildren(...pairs.map(([value, text]) => make("option", { value }, text)));
   const there = [...select.options].some((option) => option.value === chosen);
-  if (!there && chosen) select.append(make("option", { value: chosen }, chosen));
+  if (!there && chosen) select.append(make("option", { value: chosen }, short(chosen)));
   select.value = chosen ?? "";
 }
 

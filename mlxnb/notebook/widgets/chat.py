@@ -14,7 +14,9 @@ from IPython.display import DisplayHandle, display
 from traitlets import Bool, List, Unicode
 
 from mlxnb.errors import InvalidOption, MlxnbError, UnknownSession
-from mlxnb.notebook.widgets.chat_room import Told, rooms
+from mlxnb.notebook.widgets.chat_room import Told
+from mlxnb.notebook.widgets.chat_rooms import rooms
+from mlxnb.notebook.widgets.transcript import Exchange
 from mlxnb.notebook.widgets.transcript_html import as_bundle
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ class Chat(anywidget.AnyWidget):
         self.key = self.model_id
         self._engine = engine
         self._order = threading.Lock()
-        self._copies: list[DisplayHandle] = []
+        self._copies: list[Any] = []  # DisplayHandles
+        self._views: set[Any] = set()  # those of the front end; without any it is told nothing
         self._room = rooms(engine).enter(session, self)
         self._keep()
         self.on_msg(self._take)
@@ -75,7 +78,8 @@ class Chat(anywidget.AnyWidget):
     def hear(self, told: Told) -> None:
         """See `Listener.hear`."""
         try:
-            self.send(told)
+            if self._views:
+                self.send(told)
             if told["kind"] in ("exchange", "transcript"):
                 self._keep()
         except Exception:
@@ -85,20 +89,24 @@ class Chat(anywidget.AnyWidget):
         """What a saved notebook has of the conversation: all of it, or nothing."""
         if not self.save:
             return
-        ended = [exchange for exchange in self._room.shown if not exchange.running]
-        self.transcript = [exchange.told() for exchange in ended]
+        self.transcript = [exchange.told() for exchange in self._ended]
         for copy in self._copies:
-            copy.update(as_bundle(ended), raw=True)
+            copy.update(as_bundle(self._ended), raw=True)
+
+    @property
+    def _ended(self) -> list[Exchange]:
+        return [exchange for exchange in self._room.shown if not exchange.running]
 
     def _ipython_display_(self) -> None:
         """Show the widget, and under it a copy of what is to be saved."""
         if not self.save:
             raise NotImplementedError  # IPython shows it as any other widget
         bundle, metadata = self._repr_mimebundle_() or ({}, {})
-        display(bundle, metadata=metadata, raw=True)
-        self._copies.append(DisplayHandle())
-        self._copies[-1].display(as_bundle([]), raw=True)
-        self._keep()
+        display(bundle, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
+        copy: Any = DisplayHandle()  # type: ignore[no-untyped-call]
+        with self._room.lock:
+            copy.display(as_bundle(self._ended), raw=True)
+            self._copies.append(copy)
 
     # --- what the front end asks for ----------------------------------------------------------
 
@@ -134,6 +142,7 @@ class Chat(anywidget.AnyWidget):
     def _action(self, kind: Any) -> Callable[[Told, Callable[[str], None]], None]:
         known = {
             "hello": self._hello,
+            "bye": self._bye,
             "send": self._say,
             "edit": self._edit,
             "regenerate": self._edit,
@@ -147,8 +156,12 @@ class Chat(anywidget.AnyWidget):
 
     def _hello(self, asked: Told, refuse: Callable[[str], None]) -> None:
         with self._room.lock:
+            self._views.add(asked.get("view"))
             self.send({"kind": "transcript", **self._room.told()})
         self._list(asked, refuse)
+
+    def _bye(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        self._views.discard(asked.get("view"))
 
     def _list(self, asked: Told, refuse: Callable[[str], None]) -> None:
         sessions = self._engine.sessions()
@@ -170,10 +183,20 @@ class Chat(anywidget.AnyWidget):
         self._room.send(_text(asked), _sampling(asked), refuse, asked.get("id"))
 
     def _edit(self, asked: Told, refuse: Callable[[str], None]) -> None:
-        fork, said = self._room.branch(asked.get("exchange", 0))
+        """Go on in a branch; where that is refused, in the session as it was."""
+        origin = self._room
+        fork, said = origin.branch(asked.get("exchange", 0))
+
+        def back(reason: str) -> None:
+            if self.session is fork:
+                self._enter(origin.session)
+            with suppress(MlxnbError):
+                self._engine.remove_session(fork.name)
+            refuse(reason)
+
         text = _text(asked) if "text" in asked else said
         self._enter(fork)
-        self._room.send(text, _sampling(asked), refuse, asked.get("id"))
+        self._room.send(text, _sampling(asked), back, asked.get("id"))
         self._list(asked, refuse)
 
     def _new(self, asked: Told, refuse: Callable[[str], None]) -> None:

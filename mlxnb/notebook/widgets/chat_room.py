@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mlxnb.errors import InvalidOption, MlxnbError, SessionBusy
 from mlxnb.notebook.widgets.chat_turn import ChatTurn
@@ -13,7 +12,6 @@ from mlxnb.notebook.widgets.transcript import Exchange, exchanges, merged, meter
 
 if TYPE_CHECKING:
     from mlxnb.records.turn import Turn
-    from mlxnb.sessions.engine import Engine
     from mlxnb.sessions.session import Session
 
 Told = dict[str, Any]
@@ -121,9 +119,8 @@ class Room:
                 name = self.session.name
                 raise SessionBusy(f"the session {name!r} is answering; wait, or stop it")
             self._epoch += 1
-            exchange = Exchange(text, kept=False, running=True, request=request)
-            self._turn = ChatTurn(self, exchange, refused)
-            self._turn.begin(text, sampling)
+            self._turn = ChatTurn(self, text, request, refused)
+            self._turn.begin(sampling)
 
     def stop(self) -> None:
         """Stop the turn that runs, in prefill too; harmless when there is none."""
@@ -135,17 +132,26 @@ class Room:
         """A turn has begun: it is shown from now on."""
         with self.lock:
             self._shown.append(exchange)
-            self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": True})
+            self._tell_of(exchange, busy=True)
+
+    def changed(self, exchange: Exchange) -> None:
+        """A turn is over, and another one follows by itself."""
+        with self.lock:
+            self._count += exchange.kept
+            self._tell_of(exchange, busy=True)
 
     def ended(self, exchange: Exchange | None) -> None:
-        """The turn that ran here is over; None: it never was one."""
+        """The last turn of what ran here is over; None: it never began."""
         with self.lock:
             self._epoch += 1
             self._turn = None
             self._last = self.session.last
             if exchange is not None:
                 self._count += exchange.kept
-                self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": False})
+                self._tell_of(exchange, busy=False)
+
+    def _tell_of(self, exchange: Exchange, busy: bool) -> None:
+        self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": busy})
 
     # --- branches -----------------------------------------------------------------------------
 
@@ -206,59 +212,3 @@ class Room:
             newest.meter = meter(last) if newest.text == last.text else None
         self._shown, self._count, self._last = there, count, last
         self.tell({"kind": "transcript", **self.told()})
-
-
-class Rooms:
-    """The rooms of an engine, and the thread that looks after them while somebody listens."""
-
-    PERIOD_S = 0.25
-    """Between two looks at what this process knows."""
-    DEEP = 8
-    """Looks of which one asks the engine: a host's session may go on in another notebook."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._rooms: WeakValueDictionary[int, Room] = WeakValueDictionary()
-        self._watch: threading.Thread | None = None
-
-    def of(self, session: Session) -> Room:
-        """The room of a session, made if there is none."""
-        with self._lock:
-            room = self._rooms.get(id(session))
-            if room is None:
-                room = self._rooms[id(session)] = Room(session)
-            return room
-
-    def enter(self, session: Session, listener: Listener) -> Room:
-        """The room of a session, which the listener has joined."""
-        room = self.of(session)
-        with self._lock:
-            room.join(listener)
-            if self._watch is None:
-                self._watch = threading.Thread(
-                    target=self._look, name="mlxnb-chat-watch", daemon=True
-                )
-                self._watch.start()
-        return room
-
-    def _look(self) -> None:
-        pause, looks = threading.Event(), 0
-        while not pause.wait(self.PERIOD_S):
-            with self._lock:
-                heard = [room for room in self._rooms.values() if room.heard]
-                if not heard:
-                    self._watch = None
-                    return
-            looks += 1
-            for room in heard:
-                room.look(deep=looks % self.DEEP == 0)
-
-
-_rooms: WeakKeyDictionary[Engine, Rooms] = WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-def rooms(engine: Engine) -> Rooms:
-    """The rooms of an engine; they go with it."""
-    with _lock:
-        return _rooms.setdefault(engine, Rooms())

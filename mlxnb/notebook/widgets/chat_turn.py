@@ -1,52 +1,58 @@
-"""One turn of a chat, followed on a thread of its own."""
+"""One message in a chat: the turns that come of it, followed on a thread of their own."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mlxnb.engine.events import Event, Piece, Prefill
-from mlxnb.errors import MlxnbError, RequestFailed
+from mlxnb.errors import InvalidOption, MlxnbError, RequestFailed
 from mlxnb.notebook.pace import Pace
-from mlxnb.notebook.widgets.transcript import Exchange, as_call
+from mlxnb.notebook.widgets.chat_follow import Following
+from mlxnb.notebook.widgets.transcript import Exchange
+from mlxnb.sessions.toolbox_rounds import Watcher, run
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
+    from mlxnb.records.turn import Turn
     from mlxnb.sessions.reply import Reply
+    from mlxnb.sessions.toolbox_calls import Called
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.01
-"""Between two looks at whether the next showing is due."""
+
+class _Stopped(Exception):
+    """The user has stopped it between two turns."""
 
 
-class ChatTurn:
-    """Asks, shows what comes at most 20 times a second, and always how it ends.
+class ChatTurn(Watcher):
+    """Says something, and calls the functions that the model calls, until there is an answer.
 
     Parameters
     ----------
-    exchange
-        What shows it.
+    text
+        What the user says.
+    request
+        The front end's own id of it.
     refused
         Called with the reason if no turn comes of it.
     """
 
-    def __init__(self, room: Room, exchange: Exchange, refused: Callable[[str], None]) -> None:
-        self._room, self._exchange, self._refused = room, exchange, refused
+    def __init__(
+        self, room: Room, text: str, request: str | None, refused: Callable[[str], None]
+    ) -> None:
+        self._room, self._text, self._refused = room, text, refused
+        self._next = Exchange(text, kept=False, running=True, request=request)
+        self._shown: Exchange | None = None  # the last turn that has begun
+        self._note = ""
         self._stopped = threading.Event()
         self._reply: Reply | None = None
         self._pace = Pace()
-        self._fresh, self._over = threading.Event(), threading.Event()
-        self._news: dict[str, Any] = {}
 
-    def begin(self, text: str, sampling: dict[str, Any]) -> None:
+    def begin(self, sampling: dict[str, Any]) -> None:
         """Start the thread."""
-        threading.Thread(
-            target=self._run, args=(text, sampling), name="mlxnb-chat", daemon=True
-        ).start()
+        threading.Thread(target=self._run, args=(sampling,), name="mlxnb-chat", daemon=True).start()
 
     def stop(self) -> None:
         """Stop it, be it before the engine has it."""
@@ -56,92 +62,71 @@ class ChatTurn:
 
     # --- on the thread ------------------------------------------------------------------------
 
-    def _run(self, text: str, sampling: dict[str, Any]) -> None:
+    def _run(self, sampling: dict[str, Any]) -> None:
+        session, problem = self._room.session, ""
         try:
-            self._reply = self._room.session.reply(text, source="widget", **sampling)
-        except Exception as error:
-            self._room.ended(None)
-            self._refused(_said(error))
-            return
-        if self._stopped.is_set():
-            self._reply.cancel()
-        self._room.begun(self._exchange)
-        problem = ""
-        try:
-            self._follow(self._reply)
+            if session.toolbox.asking:
+                raise InvalidOption(_asks(session.toolbox.asking))
+            run(session, self._text, watcher=self, source="widget", **sampling)
+        except _Stopped:
+            pass
         except Exception as error:
             problem = _said(error)
-        self._end(self._reply, problem)
-
-    def _follow(self, reply: Reply) -> None:
-        """Note all events; another thread shows them, also when none follow for a while."""
-        shower = threading.Thread(target=self._show, name="mlxnb-chat-show", daemon=True)
-        shower.start()
-        try:
-            for event in reply.events():
-                self._take(event)
-                self._fresh.set()
-        finally:
-            self._over.set()
-            self._fresh.set()
-            shower.join()
-
-    def _show(self) -> None:
-        while self._fresh.wait() and not self._over.is_set():
-            self._fresh.clear()
-            while not self._pace.due and not self._over.wait(TICK_S):
-                pass
-            if not self._over.is_set():
-                self._pace.show(self._publish)
-
-    def _take(self, event: Event) -> None:
-        exchange = self._exchange
-        if isinstance(event, Prefill):
-            with self._room.lock:
-                self._news["prefill"] = dataclasses.asdict(event)
-        if not isinstance(event, Piece):
-            return
-        with self._room.lock:
-            if event.kind == "tool_call" and event.call is not None:
-                exchange.calls.append(as_call(event.call))
-                self._news["calls"] = list(exchange.calls)
-            elif event.kind == "text":
-                exchange.answer.feed(event.text)
-            elif event.kind == "reasoning":
-                exchange.thought.feed(event.text)
-
-    def _publish(self) -> int:
-        exchange = self._exchange
-        with self._room.lock:
-            told, self._news = self._news, {}
-            for name, blocks in (("answer", exchange.answer), ("reasoning", exchange.thought)):
-                if (news := blocks.news()) is not None:
-                    told[name] = news
-            if told:
-                self._room.tell({"kind": "stream", "id": exchange.id, **told})
-        return _size(told)
-
-    def _end(self, reply: Reply, problem: str) -> None:
-        if reply.turn is None:
-            reply.cancel()
+        if self._shown is None:
+            self._room.ended(None)
+            self._refused(problem)
         else:
-            self._exchange.end(reply.turn)
-        self._exchange.running = False
+            self._end(self._shown, problem or self._note)
+
+    def _end(self, exchange: Exchange, problem: str) -> None:
+        exchange.running = False
         if problem:
-            self._exchange.meter = {**(self._exchange.meter or {}), "problem": problem}
-        self._pace.show(self._finish)
+            exchange.meter = {**(exchange.meter or {}), "problem": problem}
 
-    def _finish(self) -> int:
-        self._room.ended(self._exchange)
-        return 0
+        def show() -> int:
+            self._room.ended(exchange)
+            return 0
+
+        self._pace.show(show)
+
+    def turn(self, begin: Callable[[], Reply]) -> Turn:
+        """See `Watcher.turn`."""
+        reply = begin()
+        self._reply, exchange = reply, self._next
+        if self._stopped.is_set():
+            reply.cancel()
+        if self._shown is not None:
+            self._room.changed(self._shown)
+        self._shown = exchange
+        self._room.begun(exchange)
+        try:
+            Following(self._room, exchange, self._pace).follow(reply)
+        finally:
+            if reply.turn is None:
+                reply.cancel()
+            else:
+                exchange.end(reply.turn)
+        self._next = Exchange(None, kept=False, running=True)
+        assert reply.turn is not None, "a turn has ended when its events have"
+        return reply.turn
+
+    def called(self, call: Called) -> None:
+        """See `Watcher.called`."""
+        text = call.result if call.error is None else f"[tool error] {call.error}"
+        self._next.results.append({"id": call.call_id, "name": call.name, "text": text or ""})
+        if self._stopped.is_set():
+            raise _Stopped
+
+    def note(self, text: str) -> None:
+        """See `Watcher.note`."""
+        self._note = text
 
 
-def _size(told: dict[str, Any]) -> int:
-    """Characters of an update, roughly."""
-    parts = [told.get("answer", {}), told.get("reasoning", {})]
-    blocks = [block for part in parts for block in part.get("blocks", [])]
-    texts = [text for block in blocks for text in block.values()]
-    return sum(map(len, texts)) + sum(len(part.get("more", "")) for part in parts)
+def _asks(names: list[str]) -> str:
+    return (
+        f"before {', '.join(names)} is called you are asked, which a chat cannot: register it with "
+        "confirm=False, or %mlx_tools --no-confirm; %mlx_chat can ask"
+    )
 
 
 def _said(error: Exception) -> str:

@@ -1,0 +1,41 @@
+"""A cell that ends early keeps what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mlxnb.errors import Interrupted, Unfinished
+
+Store = Callable[[str | None, Any], None]
+"""Puts a value into a variable, where there is a name for it."""
+
+
+@contextmanager
+def partly(keep: Callable[[Any], None]) -> Iterator[None]:
+    """Let ``keep`` have the partial result of what is interrupted, or cannot go on.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        There was an interrupt.
+    """
+    try:
+        yield
+    except Interrupted as error:
+        keep(error.partial)
+        raise KeyboardInterrupt(str(error)) from None
+    except Unfinished as error:
+        keep(error.partial)
+        raise
+
+
+def keep(name: str | None, result: Any, store: Store) -> None:
+    """Store a result; without a name it is shown."""
+    if name is not None:
+        store(name, result)
+        return
+    from IPython.display import display
+
+    display(result)  # type: ignore[no-untyped-call]

@@ -1,0 +1,69 @@
+"""The rooms of an engine, and the thread that looks after them while somebody listens."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from mlxnb.notebook.widgets.chat_room import Listener, Room
+
+if TYPE_CHECKING:
+    from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.session import Session
+
+
+class Rooms:
+    """The rooms of an engine, and the thread that looks after them while somebody listens."""
+
+    PERIOD_S = 0.25
+    """Between two looks at what this process knows."""
+    DEEP = 8
+    """Looks of which one asks the engine: a host's session may go on in another notebook."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rooms: WeakValueDictionary[int, Room] = WeakValueDictionary()
+        self._watch: threading.Thread | None = None
+
+    def of(self, session: Session) -> Room:
+        """The room of a session, made if there is none."""
+        with self._lock:
+            room = self._rooms.get(id(session))
+            if room is None:
+                room = self._rooms[id(session)] = Room(session)
+            return room
+
+    def enter(self, session: Session, listener: Listener) -> Room:
+        """The room of a session, which the listener has joined."""
+        room = self.of(session)
+        with self._lock:
+            room.join(listener)
+            if self._watch is None:
+                self._watch = threading.Thread(
+                    target=self._look, name="mlxnb-chat-watch", daemon=True
+                )
+                self._watch.start()
+        return room
+
+    def _look(self) -> None:
+        pause, looks = threading.Event(), 0
+        while not pause.wait(self.PERIOD_S):
+            with self._lock:
+                heard = [room for room in self._rooms.values() if room.heard]
+                if not heard:
+                    self._watch = None
+                    return
+            looks += 1
+            for room in heard:
+                room.look(deep=looks % self.DEEP == 0)
+
+
+_rooms: WeakKeyDictionary[Engine, Rooms] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def rooms(engine: Engine) -> Rooms:
+    """The rooms of an engine; they go with it."""
+    with _lock:
+        return _rooms.setdefault(engine, Rooms())

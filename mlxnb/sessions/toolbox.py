@@ -1,0 +1,118 @@
+"""The Python functions that a session's model may call, and what became of its calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from mlxnb.errors import InvalidOption
+from mlxnb.records.turn import ToolCall
+from mlxnb.sessions.function import Function, cut
+from mlxnb.sessions.toolbox_calls import Called
+
+Consent = Literal["yes", "no", "always"]
+"""``always``: for this call and all further ones of its function."""
+Ask = Callable[[ToolCall], Consent]
+ROUNDS = 8
+"""How often in one run calls are answered, where nobody says otherwise."""
+ROWS = 10_000
+"""How many calls are kept; older ones are dropped."""
+INTERRUPTED = "interrupted by the user before it was done"
+REFUSED = "the user refused this call"
+
+
+class Toolbox:
+    """Functions by their names. They are called where ``answer`` is: in the caller's thread.
+
+    Attributes
+    ----------
+    rounds
+        How often in one run calls are answered at most, where the run does not say.
+    calls
+        What came of the calls, oldest first.
+    """
+
+    def __init__(self) -> None:
+        self.rounds = ROUNDS
+        self._functions: dict[str, Function] = {}
+        self.calls: list[Called] = []
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    def __iter__(self) -> Iterator[Function]:
+        return iter(list(self._functions.values()))
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def copy(self) -> Toolbox:
+        """The same functions, for a fork; no calls."""
+        other = Toolbox()
+        other.rounds, other._functions = self.rounds, dict(self._functions)
+        return other
+
+    def add(self, function: Function) -> None:
+        """Take a function in, in the place of one of the same name."""
+        self._functions[function.name] = function
+
+    def remove(self, name: str) -> None:
+        """Take one out; raises as ``check``."""
+        self.check(name)
+        del self._functions[name]
+
+    def check(self, name: str) -> None:
+        """Raise ``InvalidOption`` where no function of that name is there."""
+        if name not in self._functions:
+            there = ", ".join(self._functions) or "none"
+            raise InvalidOption(f"no function {name!r} is registered (there are: {there})")
+
+    @property
+    def asking(self) -> list[str]:
+        """The names of functions that are asked about before they are called."""
+        return [function.name for function in self if function.confirm]
+
+    def answer(self, call: ToolCall, turn_id: str, ask: Ask) -> Called:
+        """Make a call, if it may be made. What goes wrong is its error; an interrupt is raised."""
+        return self._noted(self._answered(call, turn_id, ask))
+
+    def drop(self, call: ToolCall, turn_id: str, why: str) -> Called:
+        """Take note of a call that is not made, or not to its end."""
+        return self._noted(Called(call.id, turn_id, call.name, call.arguments, error=why))
+
+    def of_turn(self, turn_id: str) -> list[Called]:
+        """What is known of the calls of a turn."""
+        return [called for called in self.calls if called.turn_id == turn_id]
+
+    def _noted(self, called: Called) -> Called:
+        self.calls = [*self.calls, called][-ROWS:]
+        return called
+
+    def _answered(self, call: ToolCall, turn_id: str, ask: Ask) -> Called:
+        facts = (call.id, turn_id, call.name, call.arguments)
+        function = self._functions.get(call.name)
+        if function is None:
+            there = ", ".join(self._functions) or "none"
+            return Called(*facts, error=f"there is no tool {call.name!r} (there are: {there})")
+        try:
+            arguments = function.arguments(call.arguments)
+        except ValueError as error:
+            return Called(*facts, error=cut(f"the arguments are wrong: {error}"))
+        confirmed = self._confirmed(function, call, ask)
+        if confirmed is False:
+            return Called(*facts, error=REFUSED, confirmed=False)
+        begin, result, failure = time.perf_counter(), None, None
+        try:
+            result = function(arguments)
+        except (Exception, SystemExit) as error:
+            failure = cut(f"{type(error).__name__}: {error}")
+        return Called(*facts, result, failure, time.perf_counter() - begin, confirmed)
+
+    def _confirmed(self, function: Function, call: ToolCall, ask: Ask) -> bool | None:
+        if not function.confirm:
+            return None
+        consent = ask(call)
+        if consent == "always":
+            function.confirm = False
+        return consent != "no"

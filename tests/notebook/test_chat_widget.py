@@ -1,0 +1,558 @@
+"""The chat widget without a browser: what it tells the front end, over both kinds of engine."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from host.remote.attached import Attached
+from scripted import Gate, load_scripted, model_of, scripted_folder
+
+from mlxnb.errors import SessionExists
+from mlxnb.notebook.widgets import chat as chat_module
+from mlxnb.notebook.widgets.chat import Chat, open_chat
+from mlxnb.notebook.widgets.chat_rooms import rooms
+from mlxnb.notebook.widgets.transcript import Exchange
+from mlxnb.notebook.widgets.transcript_html import as_bundle
+from mlxnb.records.colours import ORIGINS
+from mlxnb.sessions.local import LocalEngine
+
+from .cells import Cells
+from .test_chat_blocks import put, source
+
+MIB = 2**20
+DEADLINE_S = 30
+TOOL = {
+    "type": "function",
+    "function": {"name": "add", "parameters": {"type": "object", "properties": {}}},
+}
+CALL = '<think>\nsum\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.01)
+
+
+class Front(Chat):
+    """A chat whose messages are carried out here as the page carries them out.
+
+    ``told`` are all messages; ``shown`` is what the page shows, by id of the exchange.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.shown: dict[int, dict[str, Any]] = {}
+        self.busy = False
+        super().__init__(*args, **options)
+        self.ask("hello", view="v")
+        until(lambda: self.of("list"))
+
+    def send(self, content: dict[str, Any], buffers: Any = None) -> None:
+        del buffers
+        self.told.append(content)
+        kind = content["kind"]
+        if kind == "transcript":
+            self.shown = {told["id"]: told for told in content["exchanges"]}
+        elif kind == "exchange":
+            self.shown[content["exchange"]["id"]] = content["exchange"]
+        elif kind == "stream":
+            self._stream(content)
+        self.busy = content.get("busy", self.busy)
+
+    def _stream(self, told: dict[str, Any]) -> None:
+        shown = self.shown[told["id"]]
+        for name in ("answer", "reasoning"):
+            if name in told:
+                shown[name] = put(shown[name], told[name])
+
+    def ask(self, kind: str, **more: Any) -> str:
+        """What the page sends; its id."""
+        id = f"request-{len(self.told)}"
+        self._take(None, {"kind": kind, "id": id, **more}, None)
+        return id
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [told for told in list(self.told) if told["kind"] == kind]
+
+    def say(self, text: str, **sampling: Any) -> dict[str, Any]:
+        """Send and wait for the end; what is shown of the turn."""
+        self.ask("send", text=text, sampling=sampling)
+        return self.end()
+
+    def end(self) -> dict[str, Any]:
+        """Wait until a turn has ended that has begun by now or begins soon."""
+        ends = len(self.ends)
+        until(lambda: len(self.ends) > ends)
+        return self.ends[-1]
+
+    @property
+    def ends(self) -> list[dict[str, Any]]:
+        return [told["exchange"] for told in self.of("exchange") if not told["busy"]]
+
+    @property
+    def said(self) -> list[tuple[str | None, str]]:
+        """What the page shows: what was said, and the text of each answer's blocks."""
+        return [(told["said"], source(told["answer"])) for told in self.shown.values()]
+
+
+def stop(front: Front) -> None:
+    """Press the stop button, and wait until the engine knows."""
+    until(lambda: front._room._turn._reply)
+    reply, known = front._room._turn._reply, threading.Event()
+    cancel = reply.cancel
+
+    def cancel_and_say_so() -> None:
+        cancel()
+        known.set()
+
+    reply.cancel = cancel_and_say_so
+    front.ask("stop")
+    assert known.wait(DEADLINE_S)
+
+
+# --- a conversation --------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["local", "remote"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LocalEngine | Attached]:
+    """An engine of this process, and one of another, whose host runs here all the same."""
+    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MLXNB_STATE", str(tmp_path / "state"))
+    made = LocalEngine(budget=64 * MIB) if request.param == "local" else Attached()
+    yield made
+    made.close() if isinstance(made, LocalEngine) else made.end()
+
+
+@pytest.fixture
+def say(place: Any, tmp_path: Path) -> Callable[..., str]:
+    """Load a scripted model; its name."""
+
+    def load(*answers: str, **options: Any) -> str:
+        folder = tmp_path / f"scripted-{len(list(tmp_path.iterdir()))}"
+        return load_scripted(place, scripted_folder(folder, answers, **options))
+
+    return load
+
+
+@pytest.fixture
+def chat(place: Any) -> Iterator[Callable[..., Front]]:
+    made: list[Front] = []
+
+    def open(session: Any, save: bool = False) -> Front:
+        made.append(Front(place, session, save))
+        return made[-1]
+
+    yield open
+    for each in made:
+        each.close()
+
+
+def test_a_message_is_answered_and_metered(place: Any, say: Any, chat: Any) -> None:
+    say("Hello *you*.", "Again.")
+    front = chat(place.session(name="s"))
+    told = front.say("hi")
+    assert told["said"] == "hi" and told["kept"] and not told["running"]
+    assert source(told["answer"]) == "<p>Hello <em>you</em>.</p>\n"
+    turn = front.session.last
+    usage = {"cached": turn.cached_tokens, "computed": turn.prefill_tokens}
+    assert told["meter"].items() >= (usage | {"generated": turn.output_tokens, "end": ""}).items()
+    assert front.say("more")["meter"]["cached"] > 0
+    assert front.said == [("hi", "<p>Hello <em>you</em>.</p>\n"), ("more", "<p>Again.</p>\n")]
+    assert list(place.turns()["source"]) == ["widget", "widget"]
+
+
+def test_c43_sending_returns_at_once_and_stopping_works_in_prefill(
+    place: Any, say: Any, chat: Any
+) -> None:
+    name = say("Hello.")
+    front = chat(place.session(name="s"))
+    with Gate(model_of(getattr(place, "local", place), name)) as gate:
+        front.ask("send", text="hi", sampling={})
+        gate.wait()
+        assert not front.ends
+        stop(front)
+    until(lambda: front.ends)
+    (told,) = front.ends
+    assert told["answer"] == [] and not told["kept"] and "stopped" in told["meter"]["end"]
+    assert front.session.turns == 0
+    assert front.say("hi")["kept"]
+
+
+def test_a_refusal_is_told_and_nothing_is_shown(place: Any, say: Any, chat: Any) -> None:
+    say("Hello.")
+    front = chat(place.session(name="s"))
+    id = front.ask("send", text="hi", sampling={"temperature": -1})
+    until(lambda: front.of("refused"))
+    (refused,) = front.of("refused")
+    assert refused["id"] == id and "temperature" in refused["reason"]
+    assert front.shown == {} and not rooms(place).of(front.session).busy
+    assert front.say("hi")["kept"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"kind": "send", "text": "  "}, "no text"),
+        ({"kind": "send"}, "no text"),
+        ({"kind": "session", "name": "gone"}, "no session 'gone'"),
+        ({"kind": "edit", "exchange": 10**9, "text": "x"}, "not part of the session"),
+        ({"kind": "fly"}, "cannot do 'fly'"),
+        ({"kind": "new", "model": "none"}, "none"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(
+    place: Any, say: Any, chat: Any, asked: dict[str, Any], reason: str
+) -> None:
+    say("Hello.")
+    front = chat(place.session(name="s"))
+    front._take(None, {"id": "1", **asked}, None)
+    until(lambda: front.of("refused"))
+    assert reason in front.of("refused")[0]["reason"]
+    assert "\n" not in front.of("refused")[0]["reason"]
+
+
+def test_a_second_message_is_refused_while_one_is_answered(place: Any, say: Any, chat: Any) -> None:
+    name = say("Hello.")
+    session = place.session(name="s")
+    one, other = chat(session), chat(session)
+    with Gate(model_of(getattr(place, "local", place), name)) as gate:
+        one.ask("send", text="hi")
+        gate.wait()
+        id = other.ask("send", text="me too")
+        until(lambda: other.of("refused"))
+    assert other.of("refused")[0]["id"] == id and one.of("refused") == []
+    until(lambda: other.ends)
+    assert one.said == other.said == [("hi", "<p>Hello.</p>\n")]
+
+
+def test_chats_on_one_session_stay_in_step_and_a_late_one_too(
+    place: Any, say: Any, chat: Any
+) -> None:
+    name = say("One two three.\n\nFour five.\n\n```py\na = 1\nb = 2\n```\nSix.")
+    session = place.session(name="s")
+    one, other = chat(session), chat(session)
+    with Gate(model_of(getattr(place, "local", place), name), calls=25) as gate:
+        one.ask("send", text="hi")
+        gate.wait()
+        until(lambda: other.shown)
+        late = chat(session)
+        until(lambda: late.shown)
+    until(lambda: late.ends)
+    assert one.said == other.said == late.said
+    assert "a = 1" in one.said[0][1] and "Six" in one.said[0][1]
+
+
+def test_turns_of_other_doors_are_shown(place: Any, say: Any, chat: Any) -> None:
+    say("Hello.", "Again.", "Third.")
+    session = place.session(name="s")
+    session.send("before")
+    front = chat(session)
+    until(lambda: front.said == [("before", "<p>Hello.</p>\n")])
+    session.send("from a cell")
+    until(lambda: len(front.said) == 2)
+    assert front.said[1] == ("from a cell", "<p>Again.</p>\n")
+    meter = front.shown[max(front.shown)]["meter"]
+    assert meter["generated"] == session.last.output_tokens
+    session.rewind(2)
+    until(lambda: front.said == [])
+
+
+def test_an_edit_forks_and_leaves_the_old_branch(place: Any, say: Any, chat: Any) -> None:
+    say("One.", "Two.", "Three.")
+    front = chat(place.session(name="s"))
+    front.say("a")
+    second = front.say("b")
+    front.say("c")
+    front.ask("edit", exchange=second["id"], text="B", sampling={})
+    until(lambda: front.session.name != "s" and front.ends[-1]["said"] == "B")
+    assert front.said == [("a", "<p>One.</p>\n"), ("B", "<p>Two.</p>\n")]
+    assert [m["content"] for m in place.find_session("s").history[::2]] == ["a", "b", "c"]
+    assert front.session.forked_from == "s"
+    assert front.shown[max(front.shown)]["meter"]["cached"] > 0
+
+
+def test_the_first_message_can_be_edited(place: Any, say: Any, chat: Any) -> None:
+    say("One.", "Two.")
+    front = chat(place.session(name="s", system="Be brief."))
+    first = front.say("a")
+    front.say("b")
+    front.ask("edit", exchange=first["id"], text="A", sampling={})
+    until(lambda: front.ends[-1]["said"] == "A")
+    assert front.said == [("A", "<p>One.</p>\n")]
+    assert front.session.history[0] == {"role": "system", "content": "Be brief."}
+
+
+def test_an_answer_is_made_again_on_a_branch(place: Any, say: Any, chat: Any) -> None:
+    say("One.", "Two.")
+    front = chat(place.session(name="s"))
+    front.say("a")
+    last = front.say("b")
+    front.ask("regenerate", exchange=last["id"], sampling={"max_tokens": 1})
+    until(lambda: front.session.name != "s" and len(front.ends) == 3)
+    assert front.ends[-1]["said"] == "b"
+    assert front.ends[-1]["meter"]["end"] == "cut at max_tokens"
+    assert place.find_session("s").turns == 2
+
+
+def test_an_edit_that_is_refused_leaves_all_as_it_was(place: Any, say: Any, chat: Any) -> None:
+    say("One.")
+    front = chat(place.session(name="s"))
+    first = front.say("a")
+    id = front.ask("edit", exchange=first["id"], text="A", sampling={"top_p": 7})
+    until(lambda: front.of("refused"))
+    assert front.of("refused")[0]["id"] == id and "top_p" in front.of("refused")[0]["reason"]
+    assert front.session.name == "s" and list(place.sessions()["name"]) == ["s"]
+    assert list(front.shown.values()) == [first]
+
+
+def test_a_stopped_message_is_made_again(place: Any, say: Any, chat: Any) -> None:
+    name = say("One.", "Two.")
+    front = chat(place.session(name="s"))
+    front.say("a")
+    with Gate(model_of(getattr(place, "local", place), name)) as gate:
+        front.ask("send", text="b")
+        gate.wait()
+        stop(front)
+    until(lambda: len(front.ends) == 2)
+    stopped = front.ends[-1]
+    assert not stopped["kept"]
+    front.ask("regenerate", exchange=stopped["id"])
+    until(lambda: len(front.ends) == 3)
+    assert front.said == [("a", "<p>One.</p>\n"), ("b", "<p>Two.</p>\n")]
+
+
+def test_sessions_can_be_made_and_changed(place: Any, say: Any, chat: Any) -> None:
+    say("One.")
+    front = chat(place.session(name="s", system="Be brief."))
+    front.say("a")
+    front.ask("new")
+    until(lambda: front.session.name != "s")
+    assert front.session.options.system == "Be brief." and front.said == []
+    until(lambda: {s["name"] for s in front.of("list")[-1]["sessions"]} >= {front.session.name})
+    front.ask("session", name="s")
+    until(lambda: front.said == [("a", "<p>One.</p>\n")])
+
+
+def test_another_model_begins_a_session(place: Any, say: Any, chat: Any) -> None:
+    names = [say("One."), say("Other.")]
+    front = chat(place.session(name="s", model=names[0]))
+    assert set(front.of("list")[0]["models"]) == set(names)
+    front.ask("new", model=names[1])
+    until(lambda: front.session.name != "s")
+    assert front.session.model == names[1] and front.say("hi")["kept"]
+
+
+def test_thoughts_and_calls_and_results_are_shown(place: Any, say: Any, chat: Any) -> None:
+    say(CALL, "It is four.")
+    front = chat(place.session(name="s", tools=[TOOL]))
+    told = front.say("add")
+    assert source(told["reasoning"]) == "<p>sum</p>\n"
+    (call,) = told["calls"]
+    assert call["name"] == "add" and call["arguments"] == '{\n  "a": 2\n}'
+    front.ask("send", text="and?")
+    until(lambda: front.of("refused"))
+    assert "send_tool_result is due" in front.of("refused")[0]["reason"]
+    front.session.send_tool_result(call["id"], 4)
+    until(lambda: len(front.said) == 2)
+    last = front.shown[max(front.shown)]
+    assert last["said"] is None
+    assert last["results"] == [{"id": call["id"], "name": "add", "text": "4"}]
+    assert source(last["answer"]) == "<p>It is four.</p>\n"
+
+
+def test_functions_are_called_until_there_is_an_answer(place: Any, say: Any, chat: Any) -> None:
+    say(CALL, "It is four.", "And more.")
+    session = place.session(name="s")
+    called = list[int]()
+
+    def add(a: int) -> int:
+        """Double a number."""
+        called.append(a)
+        return 2 * a
+
+    session.tool(add, confirm=False)
+    front = chat(session)
+    front.say("add")
+    assert called == [2]
+    first, last = front.shown.values()
+    assert (first["said"], first["kept"], last["said"], last["kept"]) == ("add", True, None, True)
+    assert last["results"] == [{"id": first["calls"][0]["id"], "name": "add", "text": "4"}]
+    assert source(last["answer"]) == "<p>It is four.</p>\n"
+    before = dict(front.shown)
+    front._room.look(deep=True)
+    assert front.shown == before and len(front.of("transcript")) == 1
+    front.ask("edit", exchange=last["id"], text="again")
+    until(lambda: front.ends[-1]["said"] is None and len(front.ends) == 2)
+    assert called == [2, 2] and front.session.name != "s"
+
+
+def test_too_many_rounds_are_told(place: Any, say: Any, chat: Any) -> None:
+    say(CALL)
+    session = place.session(name="s")
+
+    def add(a: int) -> int:
+        """Double a number."""
+        return 2 * a
+
+    session.tool(add, confirm=False)
+    session.toolbox.rounds = 1
+    told = chat(session).say("add")
+    assert "the limit of 1 rounds" in told["meter"]["problem"]
+
+
+def test_a_function_that_must_be_asked_about_is_not_called(place: Any, say: Any, chat: Any) -> None:
+    say(CALL)
+    session = place.session(name="s")
+
+    def add(a: int) -> int:
+        """Double a number."""
+        raise AssertionError("it is called")
+
+    session.tool(add)
+    front = chat(session)
+    front.ask("send", text="add")
+    until(lambda: front.of("refused"))
+    assert "before add is called you are asked" in front.of("refused")[0]["reason"]
+    assert session.turns == 0
+
+
+def test_stopping_in_a_function_ends_the_rounds(place: Any, say: Any, chat: Any) -> None:
+    say(CALL, "Never.")
+    session = place.session(name="s")
+
+    def add(a: int) -> int:
+        """Stop it all."""
+        front.ask("stop")
+        return a
+
+    session.tool(add, confirm=False)
+    front = chat(session)
+    told = front.say("add")
+    assert told["calls"] and told["kept"]
+    assert len(front.shown) == 1 and session.turns == 1
+
+
+def test_a_chat_that_is_not_on_a_page_is_told_nothing(place: Any, say: Any, chat: Any) -> None:
+    say("One.", "Two.")
+    one, other = (chat(place.session(name="s")) for _ in range(2))
+    other.ask("bye", view="v")
+    until(lambda: not other._views)
+    told = len(other.told)
+    one.say("a")
+    assert len(other.told) == told
+    other.ask("hello", view="w")
+    until(lambda: other.said == one.said)
+
+
+def test_only_saving_keeps_the_transcript(place: Any, say: Any, chat: Any) -> None:
+    say("One.", "Two.")
+    session = place.session(name="s")
+    kept, unkept = chat(session, save=True), chat(session)
+    kept.say("a secret")
+    until(lambda: len(kept.transcript) == 1)
+    assert kept.transcript[0]["said"] == "a secret"
+    assert "secret" not in str({k: v for k, v in unkept.get_state().items() if k[0] != "_"})
+    assert unkept.transcript == []
+    kept.ask("new")
+    until(lambda: kept.transcript == [])
+
+
+def test_a_saved_copy_needs_no_widgets(cells: Cells) -> None:
+    made = cells.ok("made = get_ipython().run_line_magic('mlx_widget', '--save')\nmade").shown
+    view, copy = made
+    assert "application/vnd.jupyter.widget-view+json" in view
+    assert copy["text/html"].startswith("<details><summary>Saved transcript, 0 turns</summary>")
+    cells["made"].close()
+    other = cells.ok("%mlx_widget")
+    assert other.shown == [] and "text/html" not in other.value._repr_mimebundle_()[0]
+    other.value.close()
+
+
+def test_a_saved_copy_has_all_of_a_turn_as_text() -> None:
+    said = Exchange("<b>hi</b>", text="A *b*", reasoning="hm", meter={"cached": 1, "end": "cut"})
+    said.calls = [{"id": "1", "name": "add", "arguments": '{"a": "<i>"}'}]
+    later = Exchange(None, [{"id": "1", "name": "add", "text": "<u>4</u>"}], "Four.\x1b[31m")
+    bundle = as_bundle([said, later])
+    page = bundle["text/html"]
+    for part in ("Saved transcript, 2 turns", "&lt;b&gt;hi&lt;/b&gt;", "<em>b</em>", "<p>hm</p>"):
+        assert part in page
+    assert "call add" in page and "&lt;i&gt;" in page and "cached 1 · cut" in page
+    assert "result of add: &lt;u&gt;4&lt;/u&gt;" in page
+    assert bundle["text/plain"] == "> <b>hi</b>\n\nA *b*\n\nFour.\ufffd[31m"
+
+
+def test_a_host_that_goes_away_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MLXNB_STATE", str(tmp_path / "state"))
+    place: Any = Attached()
+    load_scripted(place, scripted_folder(tmp_path / "m", ["One."]))
+    front = Front(place, place.session(name="s"))
+    front.say("a")
+    place.end()
+    front.ask("send", text="b")
+    until(lambda: front.of("refused"))
+    assert front.said == [("a", "<p>One.</p>\n")]
+    front.close()
+
+
+def test_a_closed_chat_is_told_nothing_and_the_watch_ends(place: Any, say: Any) -> None:
+    say("One.")
+    session = place.session(name="s")
+    front = Front(place, session)
+    watch = rooms(place)._watch
+    assert watch is not None
+    front.close()
+    told = len(front.told)
+    session.send("a")
+    assert len(front.told) == told
+    watch.join(DEADLINE_S)
+    assert not watch.is_alive()
+
+
+def test_colours_are_those_of_the_inspector() -> None:
+    css = (Path(chat_module.__file__).parent / "chat.css").read_text("utf-8")
+    names = {"cached": "memory", "computed": "computed", "generated": "generated"}
+    for name, origin in names.items():
+        assert f"--{name}: {ORIGINS[origin].fill};" in css
+
+
+# --- the doors -------------------------------------------------------------------------------
+
+
+def test_the_magic_shows_the_current_session(cells: Cells) -> None:
+    cells.ok("%mlx_chat -f text -s talk hi")
+    chat = cells.ok("%mlx_widget -s talk").value
+    assert repr(chat) == "Chat(session='talk')" and not chat.save
+    assert [e.said for e in rooms(chat._engine).of(chat.session).shown] == ["hi"]
+    chat.close()
+    current = cells.ok("%mlx_widget --save").value
+    assert current.save
+    cells.ok("%mlx_chat -f text in a cell")
+    room = rooms(current._engine).of(current.session)
+    until(lambda: [e.said for e in room.shown] == ["in a cell"])
+    current.close()
+
+
+def test_the_magics_mistakes_are_one_line(cells: Cells) -> None:
+    assert "--nope" in cells.run("%mlx_widget --nope").mistake
+    assert "nothing" in cells.run("%mlx_widget -m nothing").mistake
+
+
+def test_a_chat_is_opened_by_name_or_made(engine: LocalEngine) -> None:
+    made = open_chat(engine, "new one")
+    assert made.session is engine.find_session("new one")
+    again = open_chat(engine, "new one")
+    assert again.session is made.session
+    assert open_chat(engine, made.session).session is made.session
+    with pytest.raises(SessionExists, match="system"):
+        open_chat(engine, "new one", system="Be brief.")
