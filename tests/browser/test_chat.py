@@ -386,10 +386,13 @@ def test_the_page_itself_takes_nothing_but_plain_elements(book: Notebook) -> Non
 # --- a kernel that is busy -------------------------------------------------------------------
 
 
-def test_it_works_while_a_cell_runs(book: Notebook, chat: Callable[..., Chat]) -> None:
-    shown = chat("One.")
+def test_it_works_while_a_cell_runs_that_made_the_widget_speak(book: Notebook) -> None:
+    book.run("s = session('while busy', 'One.')")
+    shown = Chat(book.run("widget = mlxnb.chat(s)\nwidget"))
     flag = Path(out(book.run("flag = pathlib.Path(tempfile.mkdtemp()) / 'go'; print(flag)")))
-    cell = book.start("while not flag.exists(): time.sleep(0.05)")
+    cell = book.start(
+        "widget.send({'kind': 'busy', 'busy': False})\nwhile not flag.exists(): time.sleep(0.05)"
+    )
     expect(cell.locator(".jp-InputPrompt")).to_have_text("[*]:")
     shown.say("a")
     expect(shown.answers).to_have_text("One.")

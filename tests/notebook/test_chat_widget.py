@@ -15,7 +15,7 @@ from scripted import Gate, load_scripted, model_of, scripted_folder
 from mlxnb.errors import SessionExists
 from mlxnb.notebook.widgets import chat as chat_module
 from mlxnb.notebook.widgets.chat import Chat, open_chat
-from mlxnb.notebook.widgets.chat_rooms import rooms
+from mlxnb.notebook.widgets.chat_rooms import Rooms, rooms
 from mlxnb.notebook.widgets.transcript import Exchange
 from mlxnb.notebook.widgets.transcript_html import as_bundle
 from mlxnb.records.colours import ORIGINS
@@ -128,6 +128,7 @@ def place(
     """An engine of this process, and one of another, whose host runs here all the same."""
     monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MLXNB_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(Rooms, "PERIOD_S", 0.02)
     made = LocalEngine(budget=64 * MIB) if request.param == "local" else Attached()
     yield made
     made.close() if isinstance(made, LocalEngine) else made.end()
@@ -155,6 +156,7 @@ def chat(place: Any) -> Iterator[Callable[..., Front]]:
     yield open
     for each in made:
         each.close()
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("mlxnb-chat")])
 
 
 def test_a_message_is_answered_and_metered(place: Any, say: Any, chat: Any) -> None:
@@ -194,7 +196,7 @@ def test_a_refusal_is_told_and_nothing_is_shown(place: Any, say: Any, chat: Any)
     id = front.ask("send", text="hi", sampling={"temperature": -1})
     until(lambda: front.of("refused"))
     (refused,) = front.of("refused")
-    assert refused["id"] == id and "temperature" in refused["reason"]
+    assert refused["request"] == id and "temperature" in refused["reason"]
     assert front.shown == {} and not rooms(place).of(front.session).busy
     assert front.say("hi")["kept"]
 
@@ -230,7 +232,7 @@ def test_a_second_message_is_refused_while_one_is_answered(place: Any, say: Any,
         gate.wait()
         id = other.ask("send", text="me too")
         until(lambda: other.of("refused"))
-    assert other.of("refused")[0]["id"] == id and one.of("refused") == []
+    assert other.of("refused")[0]["request"] == id and one.of("refused") == []
     until(lambda: other.ends)
     assert one.said == other.said == [("hi", "<p>Hello.</p>\n")]
 
@@ -310,7 +312,7 @@ def test_an_edit_that_is_refused_leaves_all_as_it_was(place: Any, say: Any, chat
     first = front.say("a")
     id = front.ask("edit", exchange=first["id"], text="A", sampling={"top_p": 7})
     until(lambda: front.of("refused"))
-    assert front.of("refused")[0]["id"] == id and "top_p" in front.of("refused")[0]["reason"]
+    assert front.of("refused")[0]["request"] == id and "top_p" in front.of("refused")[0]["reason"]
     assert front.session.name == "s" and list(place.sessions()["name"]) == ["s"]
     assert list(front.shown.values()) == [first]
 

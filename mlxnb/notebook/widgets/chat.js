@@ -7,6 +7,7 @@ const TAGS = new Set(
 );
 const STYLES = /^(text-align:(left|center|right)|font-weight:600;font-size:[\d.]+em)$/;
 const ATTRIBUTES = {
+  __proto__: null,
   href: (value) => /^(https?:\/\/|mailto:)/i.test(value),
   start: (value) => /^\d+$/.test(value),
   style: (value) => STYLES.test(value),
@@ -451,7 +452,7 @@ class Chat {
 
   hear(told) {
     const handlers = {
-      taken: () => this.settle(told.id),
+      taken: () => this.settle(told.request),
       refused: () => this.refused(told),
       list: () => this.setLists(told),
       transcript: () => this.setTranscript(told),
@@ -462,7 +463,7 @@ class Chat {
     handlers[told.kind]?.();
   }
 
-  refused({ id, reason }) {
+  refused({ request: id, reason }) {
     this.settle(id);
     if (this.sending === id) this.sending = null;
     if (!this.box.value) this.box.value = this.edits.get(id) ?? "";

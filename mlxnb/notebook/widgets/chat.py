@@ -16,6 +16,7 @@ from traitlets import Bool, List, Unicode
 from mlxnb.errors import InvalidOption, MlxnbError, UnknownSession
 from mlxnb.notebook.widgets.chat_room import Told
 from mlxnb.notebook.widgets.chat_rooms import rooms
+from mlxnb.notebook.widgets.subshell import as_addressed
 from mlxnb.notebook.widgets.transcript import Exchange
 from mlxnb.notebook.widgets.transcript_html import as_bundle
 
@@ -53,6 +54,7 @@ class Chat(anywidget.AnyWidget):
     def __init__(self, engine: Engine, session: Session, save: bool = False) -> None:
         super().__init__(save=save)
         self.key = self.model_id
+        as_addressed(self)
         self._engine = engine
         self._order = threading.Lock()
         self._copies: list[Any] = []  # DisplayHandles
@@ -74,6 +76,11 @@ class Chat(anywidget.AnyWidget):
         if hasattr(self, "_room"):
             self._room.leave(self)
         super().close()
+
+    @property
+    def listening(self) -> bool:
+        """See `Listener`."""
+        return bool(self._views) or self.save
 
     def hear(self, told: Told) -> None:
         """See `Listener.hear`."""
@@ -123,8 +130,8 @@ class Chat(anywidget.AnyWidget):
         ).start()
 
     def _act(self, asked: Told) -> None:
-        """Do it and say so: ``done`` or ``refused``, with the request's own id."""
-        answer = {"id": asked.get("id")}
+        """Do it and say so: ``done`` or ``refused``, and the request's id."""
+        answer = {"request": asked.get("id")}
 
         def refuse(reason: str) -> None:
             self.send({"kind": "refused", "reason": reason, **answer})

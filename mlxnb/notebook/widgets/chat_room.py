@@ -20,6 +20,10 @@ Told = dict[str, Any]
 class Listener(Protocol):
     """A chat that shows a room."""
 
+    @property
+    def listening(self) -> bool:
+        """Whether it needs to be told now what other doors do."""
+
     def hear(self, told: Told) -> None:
         """Take a message for the front end; called on any thread, must not raise."""
 
@@ -60,9 +64,14 @@ class Room:
             self._listeners = [other for other in self._listeners if other is not listener]
 
     @property
-    def heard(self) -> bool:
-        """Whether anybody listens."""
+    def joined(self) -> bool:
+        """Whether there are listeners."""
         return bool(self._listeners)
+
+    @property
+    def heard(self) -> bool:
+        """Whether one of them listens now."""
+        return any(listener.listening for listener in self._listeners)
 
     def tell(self, told: Told) -> None:
         """Tell all listeners."""

@@ -1,7 +1,8 @@
-"""The rooms of an engine, and the thread that looks after them while somebody listens."""
+"""The rooms of an engine, and the thread that looks after them while there are chats."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -12,13 +13,15 @@ if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
     from mlxnb.sessions.session import Session
 
+log = logging.getLogger(__name__)
+
 
 class Rooms:
     """The rooms of an engine, and the thread that looks after them while somebody listens."""
 
     PERIOD_S = 0.25
     """Between two looks at what this process knows."""
-    DEEP = 8
+    DEEP = 12
     """Looks of which one asks the engine: a host's session may go on in another notebook."""
 
     def __init__(self) -> None:
@@ -50,13 +53,21 @@ class Rooms:
         pause, looks = threading.Event(), 0
         while not pause.wait(self.PERIOD_S):
             with self._lock:
-                heard = [room for room in self._rooms.values() if room.heard]
-                if not heard:
+                joined = [room for room in self._rooms.values() if room.joined]
+                if not joined:
                     self._watch = None
                     return
             looks += 1
-            for room in heard:
-                room.look(deep=looks % self.DEEP == 0)
+            for room in joined:
+                if room.heard:
+                    _look_at(room, deep=looks % self.DEEP == 0)
+
+
+def _look_at(room: Room, deep: bool) -> None:
+    try:
+        room.look(deep)
+    except Exception:
+        log.exception("a chat did not see how its session goes on")
 
 
 _rooms: WeakKeyDictionary[Engine, Rooms] = WeakKeyDictionary()

@@ -11,6 +11,7 @@ from traitlets import Dict
 from mlxnb.errors import InvalidOption, MlxnbError
 from mlxnb.notebook.widgets.inspection import inspect_turn
 from mlxnb.notebook.widgets.inspector_html import page
+from mlxnb.notebook.widgets.subshell import as_addressed
 from mlxnb.records.colours import ORIGINS, PHASES
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Inspector(anywidget.AnyWidget):
         both = ORIGINS | PHASES
         colours = {name: [colour.fill, colour.ink] for name, colour in both.items()}
         super().__init__(state=state, colours=colours)
+        as_addressed(self)
         self.on_msg(self._told)
 
     # --- what it does -------------------------------------------------------------------------
