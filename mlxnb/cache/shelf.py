@@ -128,11 +128,7 @@ class Shelf:
         if least_bytes(space, last) > room.limit:  # it would be read for nothing
             return None
         name = self.namespace(space.key)
-        has = lambda ids: self.disk.has(name, ids)  # noqa: E731
-        links = longest(root.id, prompt, has)
-        position = min(last, links.length)
-        if space.anchored:
-            position = deepest_state(links, position, has)
+        links, position = self._kept(space, root, prompt, last)
         if position - matched < LEAST or not self._worth(space, position - matched, name):
             return None
         with room.lock:
@@ -142,6 +138,20 @@ class Shelf:
         states = [links.state(position)] if space.anchored else []
         read = _behind(lambda: self._read(name, ids, states))
         return Fetch(links, first, position, matched, time.perf_counter(), read)
+
+    def kept(self, space: Space, root: Block, tokens: bytes) -> int:
+        """How many tokens of a prompt that goes on with these could be read from disk."""
+        if space.layout is None:
+            return 0
+        return self._kept(space, root, tokens, len(tokens) // WIDTH)[1]
+
+    def _kept(self, space: Space, root: Block, prompt: bytes, last: int) -> tuple[Links, int]:
+        """The longest chain of a prompt on disk, and up to where it is of use."""
+        name = self.namespace(space.key)
+        has = lambda ids: self.disk.has(name, ids)  # noqa: E731
+        links = longest(root.id, prompt, has)
+        position = min(last, links.length)
+        return links, deepest_state(links, position, has) if space.anchored else position
 
     def _read(self, name: str, ids: list[str], states: list[str]) -> Read:
         began = time.perf_counter()

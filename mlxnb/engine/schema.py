@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from mlxnb.engine.grammar import json_of
 from mlxnb.errors import BadSchema
@@ -27,7 +29,7 @@ def check_schema(schema: Any, where: str) -> None:
         It is no schema, or uses what cannot be enforced; the message names the path.
     """
     check_rules(schema, where)
-    fault = _unenforceable(schema)
+    fault = _circular(schema) or _unenforceable(schema)
     if fault is not None:
         raise _bad(where, *fault)
 
@@ -65,6 +67,41 @@ def _invalid(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
     return None if error is None else (tuple(error.absolute_path), error.message)
 
 
+def _circular(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
+    """A part that refers to itself before it says anything; no value conforms to it."""
+    parts: list[tuple[Path, Mapping[str, Any]]] = [((), schema)]
+    while parts:
+        path, part = parts.pop()
+        if _leads_back(schema, part, frozenset()):
+            return path, "refers to itself alone"
+        parts += [(path + steps, child) for steps, child in _children(part)]
+    return None
+
+
+def _leads_back(schema: Any, part: Any, seen: frozenset[str]) -> bool:
+    if not isinstance(part, Mapping):
+        return False
+    reference = part.get("$ref")
+    if isinstance(reference, str):
+        known = reference in seen
+        if known or _leads_back(schema, referred(schema, reference), seen | {reference}):
+            return True
+    every = [part.get(name) or () for name in ("anyOf", "oneOf")]
+    return any(_leads_back(schema, each, seen) for each in part.get("allOf") or ()) or any(
+        branches and all(_leads_back(schema, each, seen) for each in branches) for branches in every
+    )
+
+
+def referred(schema: Any, reference: str) -> Any:
+    """The part of a schema that a ``$ref`` into it names; None: it names none."""
+    head, *steps = reference.split("/")
+    part = schema if head == "#" else None
+    for step in steps:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        part = part.get(name) if isinstance(part, Mapping) else None
+    return part
+
+
 def _unenforceable(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
     """The deepest part that the grammar library refuses, with its reason."""
     reason = _refusal(schema)
@@ -89,7 +126,9 @@ def _refusal(schema: Mapping[str, Any]) -> str | None:
     message = LLMatcher.validate_grammar(grammar)
     if not message or message.startswith("WARNING"):
         return None
-    return message.splitlines()[0].rpartition("JSON schema: ")[2]
+    head, *more = message.splitlines()
+    errors = (line for line in more if line.startswith("error: "))  # a pattern's, below a picture
+    return " ".join([head.rpartition("JSON schema: ")[2], *itertools.islice(errors, 1)])
 
 
 def _children(schema: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:

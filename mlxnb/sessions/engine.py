@@ -181,8 +181,9 @@ class Engine(ABC):
         Parameters
         ----------
         forget
-            Delete its KV too, in memory and on disk, as far as nobody else shares it, and its
-            file, where it is kept: also that of a session which is not here.
+            Delete its KV too, in memory and on disk, as far as nobody else shares it, the tokens
+            of its turns, whose rows stay, and its file, where it is kept: also that of a session
+            which is not here.
 
         Raises
         ------

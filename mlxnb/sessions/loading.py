@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from mlxnb.models.bar import bar
+
 Progress = Callable[[int, int], None]
 """Takes bytes read and bytes in all."""
 
@@ -18,14 +20,10 @@ def loading_bar(name: str, show: bool | Progress) -> Iterator[Progress | None]:
     if not show:
         yield None
         return
-    from tqdm.auto import tqdm
-
-    with tqdm(
-        desc=f"loading {name}", unit="B", unit_scale=True, unit_divisor=1024, leave=False
-    ) as bar:
+    with bar(f"loading {name}") as shown:
 
         def update(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
+            shown.total = total
+            shown.update(done - shown.n)
 
         yield update

@@ -27,7 +27,7 @@ from mlxnb.records.turn import Source, Turn, TurnRecord, shows_text
 from mlxnb.sessions import views
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.exported import Exported
-from mlxnb.sessions.exported_store import find_kept, forget_kept
+from mlxnb.sessions.exported_store import find_kept, forget_kept, is_kept
 from mlxnb.sessions.loading import Progress, loading_bar
 from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.messages import Message
@@ -124,7 +124,13 @@ class LocalEngine(Engine):
     def _model(self, name: str | None) -> str:
         """The full name of a loaded model; None: the one loaded last."""
         wanted = self._default() if name is None else canonical_name(name)
-        return self.core.runtime(wanted).info.name
+        try:
+            return self.core.runtime(wanted).info.name
+        except NothingLoaded as error:
+            if name is None or self._sessions.get(name) is None:
+                raise
+            hint = f"a session has that name: session(name={name!r})"
+            raise NothingLoaded(f"{error} ({hint})") from None
 
     def _default(self) -> str:
         loaded = self.core.names()
@@ -196,11 +202,17 @@ class LocalEngine(Engine):
     ) -> tuple[LocalSession, str | None]:
         """See `Engine.take_kept_session`; ``whose``: the names that may be seen."""
         there = None if name is None else self._sessions.get(name)
-        exported = None if there is not None else find_kept(name, whose)
-        there = there if exported is None else self._sessions.get(exported.name)
+        if there is not None and (there.kept is not None or not is_kept(there.name)):
+            return there, None
+        exported = find_kept(name, whose)
+        there = self._sessions.get(exported.name)
+        if there is not None and there.identity != exported.id:
+            raise SessionExists(
+                f"another session {there.name!r} is here than the one that is kept; remove it "
+                "first, without --forget (it can be forked under another name before)"
+            )
         if there is not None:
             return there, None
-        assert exported is not None, "a session is here, or has a file"
         session, note = self.take_in_session(exported, None, None)
         session.identity = exported.id
         session.keep()
@@ -218,6 +230,7 @@ class LocalEngine(Engine):
         if forget:
             if session.kept is not None:
                 session.kept.forget()
+            self.ledger.forget(name)
             salt = session.options.cache_salt
             others = [each for each in self._sessions if each.options.cache_salt == salt]
             for key, line in session.computed:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from mlxnb.models.bar import bar, in_kernel
+
 Progress = Callable[[int, int], None]
 """Takes rows done and rows in all."""
 
@@ -21,16 +23,14 @@ def row_bar(total: int, show: bool | Progress) -> Iterator[Callable[[], None]]:
     if not show or not _watched():
         yield lambda: None
         return
-    from tqdm.auto import tqdm
-
-    with tqdm(desc="answering", total=total, unit="row", leave=False) as bar:
+    with bar("answering", total, unit="row") as shown:
 
         def tell() -> None:
-            bar.update()
+            shown.update()
 
         yield tell
 
 
 def _watched() -> bool:
     """Whether output goes to a terminal or a notebook, and not to a file or a pipe."""
-    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel.")
+    return sys.stderr.isatty() or in_kernel()

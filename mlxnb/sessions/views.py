@@ -256,9 +256,12 @@ def _held(core: Core, session: Session, packed: bytes) -> tuple[bool, int]:
     with core.store.lock:
         root = core.store.index.root(runtime.key, session.options.cache_salt)
         cached = core.store.index.match(root, packed, len(packed) // WIDTH).length
-        lives = [h for h in core.store.space(runtime.key).lives if h.root is root]
+        space = core.store.space(runtime.key)
+        lives = [h for h in space.lives if h.root is root]
         shared = [common_prefix(bytes(h.tokens), packed) for h in lives]
-    return any(h.owner == session.name for h in lives), max([cached, *shared])
+    shelf = core.store.shelf
+    kept = 0 if shelf is None else shelf.kept(space, root, packed)
+    return any(h.owner == session.name for h in lives), max([cached, kept, *shared])
 
 
 def model_info(runtime: Runtime) -> ModelInfo:

@@ -143,6 +143,18 @@ def test_what_has_just_ended_is_kept(
 
 
 @every_kind
+def test_the_sessions_frame_counts_what_is_on_disk(open_life: Open, kind: str) -> None:
+    life = open_life(kind)
+    session = life.session(system=SYSTEM)
+    for text in TEXTS[:2]:
+        session.send(text, max_tokens=8)
+    life.engine.unload(life.name)
+    life.engine.load(life.name, progress=False, kv_bits=KINDS[kind].get("kv_bits"))
+    (row,) = life.engine.sessions().itertuples()
+    assert 0 < row.cached_tokens == session.send("and then", max_tokens=2).cached_tokens
+
+
+@every_kind
 def test_another_conversation_begins_with_what_they_share(open_life: Open, kind: str) -> None:
     """C10: of a model that cannot be rewound all of the head, of others its whole blocks."""
     one = open_life(kind)

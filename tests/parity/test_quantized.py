@@ -39,6 +39,16 @@ def test_warm_is_cold(engine: LocalEngine, folder: Path, bits: int) -> None:
         world.replay(person)
 
 
+def test_the_demo_model_is_reused_in_eight_bits(engine: LocalEngine, demo_path: Path) -> None:
+    """Which tells chunks apart: a value on the edge falls to the other side."""
+    info = engine.load("demo", progress=False, kv_bits=8)
+    assert info.reuse == "prefix"
+    session = engine.session(info.name, temperature=0.0, max_tokens=3)
+    first = session.send("Name a big city.")
+    second = session.send("And another?")
+    assert second.cached_tokens >= first.prompt_tokens + first.output_tokens - 1
+
+
 def test_it_takes_a_fraction_of_the_bytes_and_says_so(engine: LocalEngine, folder: Path) -> None:
     sizes = {}
     for bits in (None, 8, 4):

@@ -70,6 +70,19 @@ def test_a_turn_that_is_not_there(engine: LocalEngine, tiny: str) -> None:
             look()
 
 
+def test_a_session_that_is_forgotten_leaves_rows_and_no_texts(
+    engine: LocalEngine, tiny: str
+) -> None:
+    secret = engine.session(tiny, SYSTEM, name="own").send("a secret, PLAN", max_tokens=3)
+    other = engine.session(tiny, SYSTEM).send("a secret, another", max_tokens=3)
+    assert "PLAN" in repr(engine.explain(other))
+    engine.remove_session("own", forget=True)
+    with pytest.raises(UnknownTurn, match="not kept"):
+        engine.tokens(secret)
+    assert "PLAN" not in repr(engine.explain(other))
+    assert secret.id in set(engine.turns().turn_id)
+
+
 # --- when -------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mlxnb.errors import MlxnbError, ModelBroken, ModelNotFound
 from mlxnb.models import imported
+from mlxnb.models.bar import bar
 from mlxnb.models.cachedir import cache_dir
 from mlxnb.models.gguf.architectures import ROPE_FACTORS, check_architecture, config
 from mlxnb.models.gguf.reader import GGUF, read
@@ -69,8 +70,6 @@ def convert(path: Path, folder: Path, progress: bool = True) -> None:
 
 
 def _convert(file: GGUF, folder: Path, progress: bool) -> None:
-    from tqdm.auto import tqdm
-
     check_architecture(file)
     write_tokenizer(file, folder)
     settings = config(file, Vocabulary(file).ends(), floats(file, ROPE_FACTORS))
@@ -80,12 +79,5 @@ def _convert(file: GGUF, folder: Path, progress: bool) -> None:
         settings["quantization"] = settings["quantization_config"] = packed
     (folder / "config.json").write_text(json.dumps(settings, indent=1), "utf-8")
     total = sum(tensor.nbytes for tensor in file.tensors.values())
-    bar: Any
-    with tqdm(
-        total=total,
-        unit="B",
-        unit_scale=True,
-        desc=f"Importing {file.path.name}",
-        disable=not progress,
-    ) as bar:
-        write_weights(file, folder, bar.update)
+    with bar(f"Importing {file.path.name}", total, show=progress) as shown:
+        write_weights(file, folder, shown.update)
