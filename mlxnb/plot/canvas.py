@@ -24,11 +24,16 @@ def axes(ax: Axes | None, width: float = 7.0, height: float = 3.6) -> Axes:
     ------
     ImportError
         matplotlib is not installed.
+    InvalidOption
+        ``ax`` is something else.
     """
     try:
         from matplotlib import pyplot
+        from matplotlib.axes import Axes as Drawable
     except ImportError:
         raise ImportError("plots need matplotlib: pip install 'mlxnb[plot]'") from None
+    if not (ax is None or isinstance(ax, Drawable)):
+        raise InvalidOption(f"ax is matplotlib's Axes, not {type(ax).__name__}")
     made: Axes = ax if ax is not None else _new(pyplot, width, height)
     made.spines[["top", "right"]].set_visible(False)
     return made

@@ -9,12 +9,11 @@ from mlxnb.errors import InvalidOption
 from mlxnb.plot.canvas import axes, bars, checked, empty, legend, name_ticks
 from mlxnb.records.alternative import COLUMNS
 from mlxnb.records.colours import ORIGINS
+from mlxnb.records.turn import Turn
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from mlxnb.records.turn import Turn
 
 
 def logprobs(turn: Turn | pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -30,7 +29,7 @@ def logprobs(turn: Turn | pd.DataFrame, ax: Axes | None = None) -> Axes:
     Raises
     ------
     InvalidOption
-        The turn has none.
+        The turn has none, or it is no turn.
     ImportError
         matplotlib is not installed.
     """
@@ -54,6 +53,9 @@ def logprobs(turn: Turn | pd.DataFrame, ax: Axes | None = None) -> Axes:
 def _frame(turn: Turn | pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
+    if not isinstance(turn, pd.DataFrame | Turn):
+        told = "the turn itself, or its .logprobs: only these have log-probabilities"
+        raise InvalidOption(f"logprobs takes {told}, not {turn!r}")
     frame = turn if isinstance(turn, pd.DataFrame) else turn.logprobs
     if frame is None:
         raise InvalidOption(

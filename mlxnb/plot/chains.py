@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Place = tuple[Run, int]
 """A run, and the topmost of the lanes that it takes."""
+MOST = 60
+"""Lanes, at most: what is in memory comes before what is on disk alone."""
 LABELS = {"hot": "live KV", "memory": "blocks", "disk": "on disk"}
 
 
@@ -23,7 +25,8 @@ def tree(df: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
     """What the prefix cache holds by position; what several chains share stands across them.
 
     A lane is one chain of blocks, or the live KV of the session that is named beside it. A thick
-    frame is pinned, a hatched piece goes next, a diamond is a checkpoint.
+    frame is pinned, a hatched piece goes next, a diamond is a checkpoint. Of very many chains some
+    are left out, those on disk alone first; the title counts them.
 
     Parameters
     ----------
@@ -40,10 +43,12 @@ def tree(df: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
     ImportError
         matplotlib is not installed.
     """
-    roots = forest(checked(_frame(df), BLOCKS, "engine.prefix_cache()"))
+    roots, hidden = _shown(forest(checked(_frame(df), BLOCKS, "engine.prefix_cache()")))
     places = list(_places(roots))
-    lanes = sum(root.leaves for root in roots if not root.is_checkpoint)
+    lanes = _lanes(roots)
     ax = axes(ax, height=min(1.4 + 0.3 * lanes, 8))
+    if hidden:
+        ax.set_title(f"{hidden:,} more chains are not shown", loc="right", fontsize="small")
     ax.set_xlabel("position (tokens)")
     ax.set_ylabel("chains")
     if not places:
@@ -57,6 +62,22 @@ def tree(df: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
     ax.tick_params(axis="y", length=0)
     legend(ax, 6)
     return ax
+
+
+def _shown(roots: list[Run]) -> tuple[list[Run], int]:
+    """As many trees as there is room for, in their order, and how many chains the others are."""
+    room, chosen = MOST, set()
+    for root in sorted(roots, key=lambda root: root.tier == "disk"):
+        wide = 0 if root.is_checkpoint else root.leaves
+        if wide <= room or not chosen:
+            chosen.add(id(root))
+            room -= wide
+    kept = [root for root in roots if id(root) in chosen]
+    return kept, _lanes(roots) - _lanes(kept)
+
+
+def _lanes(roots: list[Run]) -> int:
+    return sum(root.leaves for root in roots if not root.is_checkpoint)
 
 
 def _frame(df: pd.DataFrame | None) -> pd.DataFrame:

@@ -182,6 +182,15 @@ def test_a_pinned_block_frames_all_before_it() -> None:
     assert boxes(ax, "pinned") == [(0, 48, 1)]
 
 
+def test_of_very_many_chains_those_in_memory_are_drawn() -> None:
+    rows = [made.block(f"d{n}", None, 0, tier="disk") for n in range(200)]
+    rows += [made.block(f"m{n}", None, 0) for n in range(5)]
+    ax = drawn(plot.tree(made.prefix(*rows)))
+    assert ax.get_ylim()[0] == 60
+    assert ax.get_title(loc="right") == "145 more chains are not shown"
+    assert len(boxes(ax, "blocks")) == 5 and len(boxes(ax, "on disk")) == 55
+
+
 def test_a_checkpoint_is_a_mark_at_its_position() -> None:
     ax = plot.tree(made.prefix(*made.cache()))
     assert [list(line.get_xdata()) for line in ax.lines] == [[48]]
@@ -196,6 +205,17 @@ def test_bars_are_probabilities_of_what_was_taken_and_dots_the_others() -> None:
     assert list(ax.lines[0].get_ydata()) == pytest.approx([0.05, 0.25])
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "·c"]
     assert ax.get_ylabel() == "probability (0–1)"
+
+
+@pytest.mark.parametrize("turn", ["t2", None, 5])
+def test_only_a_turn_itself_has_log_probabilities(turn: Any) -> None:
+    with pytest.raises(InvalidOption, match="the turn itself"):
+        plot.logprobs(turn)
+
+
+def test_axes_are_axes() -> None:
+    with pytest.raises(InvalidOption, match="ax is matplotlib's Axes, not int"):
+        plot.turns(made.turns(made.turn(1, 5)), ax=5)  # type: ignore[arg-type]
 
 
 def test_any_token_can_be_drawn() -> None:
