@@ -184,6 +184,7 @@ _SHAPES: dict[type, _Shape] = {
     ours.ModelChanged: _Shape(400, "model_changed", "previous_response_id"),
     ours.EngineDied: _Shape(503, "engine_died"),
     ours.EngineClosed: _Shape(503, "engine_closed"),
+    ours.Unfinished: _Shape(500, "server_error"),  # of Python alone: it has what is done
     # hosts, keys
     ours.StateUnwritable: _Shape(500, "server_error"),
     ours.NotPrivate: _Shape(500, "server_error"),

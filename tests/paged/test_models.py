@@ -269,10 +269,13 @@ def test_the_engines_batch_takes_rows_in_and_out(new_pool: NewPool) -> None:
         for step in batch.step():
             drawn[step.uid].append(step.token)
     assert taken(pool) == before  # nobody has copied a block
-    caches, tokens, pending = batch.leave(uids[0])
+    caches, tokens, drawn_last = batch.leave(uids[0])
+    assert drawn_last is not None
+    pending, logprobs = drawn_last
+    assert logprobs.argmax().item() == pending
     for step in batch.step():
         drawn[step.uid].append(step.token)
-    assert tokens == prompts[0] + drawn[uids[0]] and pending is not None
+    assert tokens == prompts[0] + drawn[uids[0]]
     same(feed(model, caches, [pending]), expected(name, *tokens, pending)[-1:])
     for uid, prompt in zip(uids, prompts, strict=True):
         text = prompt + drawn[uid]

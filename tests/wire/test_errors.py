@@ -15,6 +15,7 @@ from mlxnb.wire.errors import WireError, anthropic_body, of, openai_body
 MADE = {
     ours.NotEnoughMemory: ("no room", 2, 1),
     ours.ContextOverflow: (9, 8),
+    ours.Unfinished: ("it cannot go on", None),
     ours.HostGone: ("abcdefgh", "closed"),
     ours.HostRefused: (404, {"error": {"message": "gone", "code": "x", "param": "y"}}),
 }
