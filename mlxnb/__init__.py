@@ -97,14 +97,16 @@ def chat(
 
     Raises
     ------
+    InvalidOption
+        ``session`` is neither a session nor what can be a name.
     NothingLoaded
         There is no model for a new session.
     SessionExists
         The session of that name has another model or system text.
     """
-    from mlxnb.notebook.widgets.chat import open_chat
+    from mlxnb.notebook.widgets.chat_open import open_chat
 
-    return open_chat(process_engine(), session, model, system, save)
+    return open_chat(process_engine(), session, model, system, save, process_engine)
 
 
 def inspect(turn: Turn | str | None = None, show_text: bool | None = None) -> Inspector:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -70,26 +71,31 @@ def _invalid(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
 def _circular(schema: Mapping[str, Any]) -> tuple[Path, str] | None:
     """A part that refers to itself before it says anything; no value conforms to it."""
     parts: list[tuple[Path, Mapping[str, Any]]] = [((), schema)]
-    while parts:
-        path, part = parts.pop()
-        if _leads_back(schema, part, frozenset()):
-            return path, "refers to itself alone"
-        parts += [(path + steps, child) for steps, child in _children(part)]
+    sound: set[str] = set()
+    try:
+        while parts:
+            path, part = parts.pop()
+            if _leads_back(schema, part, frozenset(), sound):
+                return path, "refers to itself alone"
+            parts += [(path + steps, child) for steps, child in _children(part)]
+    except RecursionError:
+        return (), "is nested too deeply"
     return None
 
 
-def _leads_back(schema: Any, part: Any, seen: frozenset[str]) -> bool:
+def _leads_back(schema: Any, part: Any, above: frozenset[str], sound: set[str]) -> bool:
+    """Whether a part is one of those above it; ``sound``: references known to be none."""
     if not isinstance(part, Mapping):
         return False
     reference = part.get("$ref")
-    if isinstance(reference, str):
-        known = reference in seen
-        if known or _leads_back(schema, referred(schema, reference), seen | {reference}):
+    if isinstance(reference, str) and reference not in sound:
+        below = above | {reference}
+        if reference in above or _leads_back(schema, referred(schema, reference), below, sound):
             return True
-    every = [part.get(name) or () for name in ("anyOf", "oneOf")]
-    return any(_leads_back(schema, each, seen) for each in part.get("allOf") or ()) or any(
-        branches and all(_leads_back(schema, each, seen) for each in branches) for branches in every
-    )
+        sound.add(reference)
+    both, one, either = (part.get(name) or () for name in ("allOf", "oneOf", "anyOf"))
+    back = partial(_leads_back, schema, above=above, sound=sound)
+    return any(map(back, both)) or any(each and all(map(back, each)) for each in (one, either))
 
 
 def referred(schema: Any, reference: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import Any
 
@@ -10,8 +9,8 @@ from typing import Any
 def bar(description: str, total: int | None = None, unit: str = "B", show: bool = True) -> Any:
     """A progress bar of tqdm's, which is gone when it is closed.
 
-    In a notebook it is text that is replaced: tqdm's own is a widget there, and a page that is
-    loaded again would say that its model is not found.
+    It is text in a notebook too: tqdm's own is a widget there, and a page that is loaded again
+    would say that its model is not found.
 
     Parameters
     ----------
@@ -20,34 +19,12 @@ def bar(description: str, total: int | None = None, unit: str = "B", show: bool 
     """
     from tqdm import tqdm
 
-    options: dict[str, Any] = {"desc": description, "total": total, "unit": unit, "leave": False}
-    options["disable"] = not show
-    if unit == "B":
-        options |= {"unit_scale": True, "unit_divisor": 1024}
-    return _notebooks(tqdm)(**options) if in_kernel() else tqdm(**options)
+    options: dict[str, Any] = {"unit_scale": True, "unit_divisor": 1024} if unit == "B" else {}
+    if in_kernel():  # what goes to stderr is shown as an error there
+        options |= {"file": sys.stdout, "ncols": 80}
+    return tqdm(desc=description, total=total, unit=unit, leave=False, disable=not show, **options)
 
 
 def in_kernel() -> bool:
     """Whether a notebook shows what is printed."""
     return type(sys.stderr).__module__.startswith("ipykernel.")
-
-
-def _notebooks(tqdm: type[Any]) -> type[Any]:
-    from IPython.display import DisplayHandle
-
-    class Bar(tqdm):  # type: ignore[misc]
-        """Shows itself in one output of the cell."""
-
-        def __init__(self, **options: Any) -> None:
-            self._handle: Any = None
-            super().__init__(file=io.StringIO(), ncols=80, **options)
-
-        def display(self, msg: str | None = None, pos: int | None = None) -> None:
-            bundle = {"text/plain": str(self) if msg is None else msg}
-            if self._handle is not None:
-                self._handle.update(bundle, raw=True)
-            elif msg != "":
-                self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
-                self._handle.display(bundle, raw=True)
-
-    return Bar

@@ -6,7 +6,7 @@ import itertools
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from mlxnb.notebook.partly import Store, keep, partly
+from mlxnb.notebook.partly import Store, keep, partly, place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,8 @@ def compare_line(
     from mlxnb.sessions.comparison import compare
 
     sides = given.model or None, given.session or None, settings_of(given), system
-    with partly(lambda partial: keep(given.output, partial, store)):
+    where = place(given.output)
+    with partly(lambda partial: keep(given.output, partial, store), where):
         return compare(engine, text, *sides, source="magic", **sampling)
 
 

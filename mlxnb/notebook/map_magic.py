@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.notebook.commands import MAP
-from mlxnb.notebook.partly import Store, keep, partly
+from mlxnb.notebook.partly import Store, keep, partly, place
 from mlxnb.notebook.plain import plain
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def map_cell(
 
     rows, schema = _rows(values, given.rows), _variable(values, given.schema, "--schema")
     options["resume"] = _earlier(values, given)
-    with partly(told):
+    resumed = "" if given.output is None else ", and --resume goes on"
+    with partly(told, place(given.output) + resumed):
         result = map_rows(engine, rows, template, schema=schema, source="magic", **options)
     if given.output is None:
         return result

@@ -13,8 +13,13 @@ Store = Callable[[str | None, Any], None]
 
 
 @contextmanager
-def partly(keep: Callable[[Any], None]) -> Iterator[None]:
+def partly(keep: Callable[[Any], None], where: str) -> Iterator[None]:
     """Let ``keep`` have the partial result of what is interrupted, or cannot go on.
+
+    Parameters
+    ----------
+    where
+        What an interrupt says of the place that it is kept in.
 
     Raises
     ------
@@ -25,10 +30,15 @@ def partly(keep: Callable[[Any], None]) -> Iterator[None]:
         yield
     except Interrupted as error:
         keep(error.partial)
-        raise KeyboardInterrupt(str(error)) from None
+        raise KeyboardInterrupt(f"{str(error).partition(';')[0]}; {where}") from None
     except Unfinished as error:
         keep(error.partial)
         raise
+
+
+def place(name: str | None) -> str:
+    """Where ``keep`` puts a result, in words."""
+    return "they are shown" if name is None else f"they are in {name}"
 
 
 def keep(name: str | None, result: Any, store: Store) -> None:

@@ -14,6 +14,7 @@ from mlxnb.notebook.box import returned
 from mlxnb.notebook.plain import plain
 from mlxnb.notebook.turn import show_reply, take_turn
 from mlxnb.sessions.function import Function
+from mlxnb.sessions.shape import forces
 from mlxnb.sessions.toolbox_rounds import Watcher, run
 
 if TYPE_CHECKING:
@@ -108,10 +109,12 @@ def take_turns(
     view
         Makes what shows one turn.
     """
+    first = view()
+    first.calls_only = forces(options.get("tool_choice"))
     if len(session.toolbox):
-        run(session, text, watcher=Shown(session, view), source="magic", **options)
+        run(session, text, watcher=Shown(session, view, first), source="magic", **options)
     else:
-        take_turn(session, text, view(), options)
+        take_turn(session, text, first, options)
     if session.last is not None and session.last.invalid is not None:
         print(f"no value of the schema: {session.last.invalid}", file=sys.stderr, flush=True)
 
@@ -119,9 +122,9 @@ def take_turns(
 class Shown(Watcher):
     """Shows turns, calls and results as they happen."""
 
-    def __init__(self, session: Session, view: Callable[[], View]) -> None:
+    def __init__(self, session: Session, view: Callable[[], View], first: View) -> None:
         self._session, self._make = session, view
-        self._view = view()
+        self._view = first
 
     def turn(self, begin: Callable[[], Reply]) -> Turn:
         """Show a turn; an interrupt stops it."""

@@ -30,11 +30,15 @@ class View(ABC):
         Which of how many answers to the same prompt it shows.
     answered
         Names of tools whose calls are answered without the user.
+    calls_only
+        The answer must be calls: text that comes is what is left of one, until the end says
+        otherwise.
     """
 
     def __init__(self) -> None:
         self.number, self.of = 1, 1
         self.answered: Container[str] = ()
+        self.calls_only = False
         self._pace = Pace()
         self._text: list[str] = []
 
@@ -63,6 +67,10 @@ class View(ABC):
     def _another(self) -> View:
         return type(self)()
 
+    def _waits(self, event: Event) -> bool:
+        """Whether a piece is not shown until the turn has ended."""
+        return self.calls_only and isinstance(event, Piece) and event.kind == "text"
+
     def _described(self, call: ToolCall) -> str:
         return described(call, self.answered)
 
@@ -89,6 +97,8 @@ class TextView(View):
 
     def show(self, event: Event) -> None:
         """See `View.show`."""
+        if self._waits(event):
+            return
         if isinstance(event, Piece) and event.kind in ("text", "tool_call"):  # calls come whole
             self._text.append(event.text)
             self._waiting.append(self._shown(event))
@@ -165,6 +175,8 @@ class MarkdownView(View):
 
     def show(self, event: Event) -> None:
         """See `View.show`."""
+        if self._waits(event):
+            return
         if isinstance(event, Prefill):
             self._show_prefill(event)
         elif isinstance(event, Piece) and event.kind not in ("tool_start", "tool_arguments"):

@@ -66,7 +66,8 @@ def tree(df: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
 
 def _shown(roots: list[Run]) -> tuple[list[Run], int]:
     """As many trees as there is room for, in their order, and how many chains the others are."""
-    room, chosen = MOST, set()
+    room = MOST
+    chosen: set[int] = set()
     for root in sorted(roots, key=lambda root: root.tier == "disk"):
         wide = 0 if root.is_checkpoint else root.leaves
         if wide <= room or not chosen:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from mlxnb.engine.schema import referred
 from mlxnb.errors import BadSchema, InvalidOption
 from mlxnb.records.frames import typed_frame
 from mlxnb.sessions.crew import Outcome
@@ -154,6 +155,10 @@ def schema_fields(schema: Any) -> dict[str, str]:
     plain = schema
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         plain = schema.model_json_schema(by_alias=False)
+    whole, seen = plain, {None}
+    while isinstance(plain, Mapping) and (reference := plain.get("$ref")) not in seen:
+        seen.add(reference)  # so pydantic writes a model that holds others of its kind
+        plain = referred(whole, str(reference))
     properties = plain.get("properties") if isinstance(plain, Mapping) else None
     if not isinstance(properties, Mapping) or not properties:
         told = "schema is a pydantic model or a JSON schema of an object with properties"

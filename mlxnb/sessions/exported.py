@@ -84,8 +84,8 @@ class Exported(_Part):
         Results of tool calls that are still to be said, by the calls' ids.
     """
 
-    format: Literal["mlxnb-session"] = "mlxnb-session"
-    version: Literal[1] = 1
+    format: Literal["mlxnb-session"]
+    version: Literal[1]
     id: str
     name: str = Field(min_length=1)
     saved_at: dt.datetime
@@ -110,6 +110,8 @@ class Exported(_Part):
         """A session's state. Tokens of turns that its line does not go on from are left out."""
         line = history.line
         return cls(
+            format="mlxnb-session",
+            version=1,
             id=identity,
             name=name,
             saved_at=dt.datetime.now(dt.UTC),

@@ -34,16 +34,16 @@ class Kept:
     """
 
     def __init__(self, name: str, identity: str, state: Callable[[], Exported]) -> None:
-        self._path = kept_file(name)
-        self._state = state
+        self._name, self._state = name, state
         self._lock = threading.Lock()
         self._gone = False
-        if self._path.exists() and files.read(self._path).id != identity:
+        path = kept_file(name)
+        if path.exists() and files.read(path).id != identity:
             raise SessionExists(
                 f"another session {name!r} is kept already; restore that one, fork this one "
                 "under another name, or remove that one with --forget"
             )
-        self._write()
+        self.write()
 
     def save(self) -> None:
         """Write the session's state soon; the process does not end before."""
@@ -51,20 +51,27 @@ class Kept:
 
     def _save(self) -> None:
         try:
-            self._write()
+            self.write()
         except MlxnbError as error:
             log.warning("a session that is kept was not saved: %s", error)
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write the session's state now, and make the folder again where it is gone.
+
+        Raises
+        ------
+        InvalidOption, NotPrivate, StateUnwritable
+            It cannot be written.
+        """
         with self._lock:  # the last to write has the newest state
             if not self._gone:
-                files.write(self._path, self._state().model_dump_json())
+                files.write(kept_file(self._name), self._state().model_dump_json())
 
     def forget(self) -> None:
         """Delete the file, and write no more."""
         with self._lock:
             self._gone = True
-            self._path.unlink(missing_ok=True)
+            kept_file(self._name).unlink(missing_ok=True)
 
 
 def kept_file(name: str) -> Path:
@@ -107,6 +114,11 @@ def find_kept(name: str | None, whose: Callable[[str], bool]) -> Exported:
     names = ", ".join(each.name for each in there) or "none"
     wanted = "no session is kept" if name is None else f"no session {name!r} is kept"
     raise UnknownSession(f"{wanted} (kept: {names})")
+
+
+def is_kept(name: str) -> bool:
+    """Whether there is a file of a session of that name."""
+    return kept_file(name).exists()
 
 
 def forget_kept(name: str) -> bool:

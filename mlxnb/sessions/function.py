@@ -75,7 +75,11 @@ class Function:
 
     def __call__(self, arguments: Mapping[str, Any]) -> str:
         """Call it, and say what it returned in words for the model; raises what it raises."""
-        return cut(told(self._function(**arguments)))
+        return cut(self.returned(arguments))
+
+    def returned(self, arguments: Mapping[str, Any]) -> str:
+        """As a call; a long result is not cut."""
+        return told(self._function(**arguments))
 
 
 class _Untitled(GenerateJsonSchema):

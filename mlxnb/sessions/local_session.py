@@ -237,6 +237,8 @@ class LocalSession(Session):
         """See `Session.keep`."""
         if self.kept is None:
             self.kept = Kept(self.name, self.identity, self.exported)
+        else:  # raises where that cannot be
+            self.kept.write()
 
     def _save(self) -> None:
         if self.kept is not None:

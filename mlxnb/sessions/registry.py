@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from mlxnb.sessions.local_session import LocalSession
 
 
+NAME_CHARS = 1_000
+"""Characters of a session's name, which stands in paths, at most."""
+
+
 class Registry:
     """Sessions in order of their making. Any thread may use it."""
 
@@ -85,3 +89,5 @@ def check_name(name: Any) -> None:
     check_text("name", name)
     if name in ("", ".", ".."):  # the last two go nowhere in a path
         raise InvalidOption(f"name is a string that is not empty, and no dots alone, not {name!r}")
+    if len(name) > NAME_CHARS:
+        raise InvalidOption(f"name has {len(name):,} characters, of {NAME_CHARS:,} at most")

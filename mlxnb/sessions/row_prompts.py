@@ -37,7 +37,8 @@ def row_prompts(rows: Rows, prompt: Template) -> list[str | None]:
     Raises
     ------
     InvalidOption
-        ``rows`` is neither; a column is not there; no column is named; a prompt is no text.
+        ``rows`` is neither; a column is not there; no column is named; a prompt is no text, or
+        its callable raises.
     """
     import pandas as pd
 
@@ -126,8 +127,19 @@ def _called(rows: Rows, prompt: Callable[[Any], str | None]) -> list[str | None]
     series = isinstance(rows, pd.Series)
     values = rows.tolist() if isinstance(rows, pd.Series) else [row for _, row in rows.iterrows()]
     missing = [series and is_missing(value) for value in values]
-    made = [None if gone else prompt(v) for v, gone in zip(values, missing, strict=True)]
+    made = [
+        None if gone else _made(prompt, label, value)
+        for label, value, gone in zip(rows.index, values, missing, strict=True)
+    ]
     return [None if is_missing(text) else text for text in made]
+
+
+def _made(prompt: Callable[[Any], str | None], label: Any, value: Any) -> str | None:
+    try:
+        return prompt(value)
+    except Exception as error:
+        told = f"the prompt of row {label!r}: {type(error).__name__}: {error}"
+        raise InvalidOption(told) from error
 
 
 def is_missing(value: Any) -> bool:

@@ -76,10 +76,16 @@ class Shape:
         return () if hidden else tuple(tools)
 
     def mark(self, turn: Turn) -> None:
-        """Let a turn, and its choices, be read as the schema has it."""
-        if self.schema is not None:
-            for each in turn.choices or [turn]:
+        """Let a turn, and its choices, be read as the schema has it.
+
+        What is left of a call that was cut is no text, where there had to be calls.
+        """
+        for each in turn.choices or [turn]:
+            if self.schema is not None:
                 each.reader = self._read
+            forced = self.choice is not None and self.choice.mode == "required"
+            if forced and each.finish_reason in ("length", "cancelled"):
+                each.text = ""
 
     def _read(self, turn: Turn) -> Reading:
         """The value of a turn's text; validators of a pydantic model may raise what they like."""
@@ -89,6 +95,11 @@ class Shape:
             return Reading(self.kind.model_validate_json(turn.text))
         except Exception as error:
             return Reading(None, _reason(turn, error))
+
+
+def forces(tool_choice: Any) -> bool:
+    """Whether an answer must be calls, and can be nothing else."""
+    return tool_choice not in (None, "auto", "none")
 
 
 def _closed(schema: Any) -> Any:
@@ -128,7 +139,9 @@ def _choice(asked: str | None) -> ToolChoice | None:
         return ToolChoice("auto")
     if asked == "none":
         return ToolChoice("none")
-    return ToolChoice("required", () if asked == "required" else (asked,))
+    if asked == "required":
+        return ToolChoice("required")
+    return ToolChoice("required", (asked,), parallel=False)
 
 
 def _reason(turn: Turn, error: Exception) -> str:

@@ -18,6 +18,8 @@ ROUNDS = 8
 """How often in one run calls are answered, where nobody says otherwise."""
 ROWS = 10_000
 """How many calls are kept; older ones are dropped."""
+SHORT = 200
+"""Characters of a result that is not cut further, its note included."""
 INTERRUPTED = "interrupted by the user before it was done"
 REFUSED = "the user refused this call"
 
@@ -81,6 +83,21 @@ class Toolbox:
         """Take note of a call that is not made, or not to its end."""
         return self._noted(Called(call.id, turn_id, call.name, call.arguments, error=why))
 
+    def shorten(self, turn_id: str, most: int) -> Called | None:
+        """Cut the longest result of a turn's calls by half, or to ``most`` characters.
+
+        Returns
+        -------
+        Called or None
+            What is known of that call now; None: all are short.
+        """
+        longest = max(self.of_turn(turn_id), key=lambda called: len(called.told), default=None)
+        if longest is None or len(longest.told) <= SHORT:
+            return None
+        shorter = longest.cut(min(len(longest.told) // 2, most))
+        self.calls = [shorter if called is longest else called for called in self.calls]
+        return shorter
+
     def of_turn(self, turn_id: str) -> list[Called]:
         """What is known of the calls of a turn."""
         return [called for called in self.calls if called.turn_id == turn_id]
@@ -102,12 +119,14 @@ class Toolbox:
         confirmed = self._confirmed(function, call, ask)
         if confirmed is False:
             return Called(*facts, error=REFUSED, confirmed=False)
-        begin, result, failure = time.perf_counter(), None, None
+        begin, failed = time.perf_counter(), False
         try:
-            result = function(arguments)
+            whole = function.returned(arguments)
         except (Exception, SystemExit) as error:
-            failure = cut(f"{type(error).__name__}: {error}")
-        return Called(*facts, result, failure, time.perf_counter() - begin, confirmed)
+            whole, failed = f"{type(error).__name__}: {error}", True
+        seconds, text = time.perf_counter() - begin, cut(whole)
+        result, failure = (None, text) if failed else (text, None)
+        return Called(*facts, result, failure, seconds, confirmed, len(whole))
 
     def _confirmed(self, function: Function, call: ToolCall, ask: Ask) -> bool | None:
         if not function.confirm:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.records.frames import typed_frame
@@ -38,6 +38,8 @@ class Called:
         How long the function ran; None: it was not called.
     confirmed
         What was answered when it was asked; None: nobody was asked.
+    length
+        Characters of what the function returned or raised, before it was cut; None: as told.
     """
 
     call_id: str
@@ -48,6 +50,21 @@ class Called:
     error: str | None = None
     seconds: float | None = None
     confirmed: bool | None = None
+    length: int | None = None
+
+    @property
+    def told(self) -> str:
+        """What the model was told."""
+        return (self.result if self.error is None else self.error) or ""
+
+    def cut(self, most: int) -> Called:
+        """The same call with less of its result: that many characters, and a note."""
+        length = self.length or len(self.told)
+        note = "the rest does not fit the context: ask for less"
+        text = f"{self.told[:most]}\n[cut: {length:,} characters in all; {note}]"
+        if self.error is None:
+            return replace(self, length=length, result=text)
+        return replace(self, length=length, error=text)
 
 
 def calls_frame(calls: Iterable[Called]) -> pd.DataFrame:

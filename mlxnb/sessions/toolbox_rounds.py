@@ -7,10 +7,11 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
-from mlxnb.errors import InvalidOption
+from mlxnb.errors import ContextOverflow, InvalidOption
 from mlxnb.records.turn import Source, ToolCall, Turn
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.toolbox import INTERRUPTED, Consent
@@ -78,7 +79,8 @@ def run(
         if not _is_ours(session, turn):
             return turn
         _answer(session, turn, watcher)
-        turn = watcher.turn(lambda: session.reply(None, source=source, **later))
+        begin = partial(session.reply, None, source=source, **later)
+        turn = _went_on(session, turn, watcher, begin)
     if _is_ours(session, turn):
         _end(session, turn, f"the limit of {rounds} rounds of tool calls is reached", watcher)
     return turn
@@ -124,6 +126,22 @@ def _answer(session: Session, turn: Turn, watcher: Watcher) -> None:
         for called in box.of_turn(turn.id):
             _file(session, called)
         raise
+
+
+def _went_on(session: Session, turn: Turn, watcher: Watcher, begin: Callable[[], Reply]) -> Turn:
+    """The turn after some calls; where their results overflow the context, with shorter ones."""
+    cut: set[str] = set()
+    while True:
+        try:
+            return watcher.turn(begin)
+        except ContextOverflow as error:
+            called = session.toolbox.shorten(turn.id, error.limit)
+            if called is None:
+                raise
+            _file(session, called)
+            if called.call_id not in cut:
+                watcher.note(f"a result of {called.name} overflows the context: it is cut")
+            cut.add(called.call_id)
 
 
 def _end(session: Session, turn: Turn, why: str, watcher: Watcher) -> None:

@@ -383,6 +383,124 @@ def test_the_page_itself_takes_nothing_but_plain_elements(book: Notebook) -> Non
     assert [url for url in book.requests if "evil" in url] == []
 
 
+# --- what it says of itself -------------------------------------------------------------------
+
+SAY = """async ([source, state, live, steps]) => {
+    const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+    const { default: widget } = await import(url);
+    const handlers = [];
+    let asked;
+    const model = {
+        get: (name) => state[name],
+        on: (name, handler) => name === "msg:custom" && handlers.push(handler),
+        off: () => {},
+        send: ({ id }) => { asked = id; },
+        widget_manager: { get_model: async () => ({ comm_live: live }) },
+    };
+    const el = document.createElement("div");
+    document.body.append(el);
+    const end = widget.render({ model, el });
+    await new Promise((resolve) => setTimeout(resolve));
+    const status = () => el.querySelector(".mlxnb-status").textContent;
+    const box = el.querySelector("footer textarea");
+    const said = [status()];
+    for (const told of steps) {
+        if (typeof told === "string") {
+            box.value = told;
+            box.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+        } else {
+            if (told.kind === "refused") told.request = asked;
+            handlers.forEach((handler) => handler(told));
+        }
+        said.push(status());
+    }
+    const html = el.querySelector(".mlxnb-log").innerHTML;
+    end();
+    el.remove();
+    return [said, html];
+}"""
+
+
+def says(
+    book: Notebook, *steps: Any, state: dict[str, Any] | None = None, live: bool = True
+) -> tuple[list[str], str]:
+    """What the page says after each step, and its log: a kernel's message, or a user's text."""
+    said, html = book.page.evaluate(SAY, [source(), state or {}, live, [*steps]])
+    return said[1:] if steps else said, html
+
+
+def shown_turn(session: str = "s", **exchange: Any) -> dict[str, Any]:
+    return {
+        "kind": "transcript",
+        "session": session,
+        "model": "m",
+        "busy": False,
+        "exchanges": [{**EXCHANGE, **exchange}] if exchange else [],
+    }
+
+
+def ended_turn(**exchange: Any) -> dict[str, Any]:
+    return {"kind": "exchange", "busy": False, "exchange": {**EXCHANGE, **exchange}}
+
+
+EXCHANGE: dict[str, Any] = {
+    **{"id": 1, "said": "hi", "results": [], "reasoning": [], "calls": [], "answer": []},
+    **{"kept": True, "running": False, "meter": None},
+}
+BUSY = {"kind": "busy", "busy": True}
+
+
+@pytest.mark.parametrize(
+    ("meter", "status"),
+    [
+        ({"end": ""}, "The answer is complete."),
+        ({"end": "cut at max_tokens"}, "The answer has ended: cut at max_tokens."),
+        ({"end": "stopped; not seen"}, "The answer has ended: stopped; not seen."),
+        ({"end": "failed", "problem": "it broke"}, "it broke"),
+    ],
+)
+def test_the_status_agrees_with_the_meter(
+    book: Notebook, meter: dict[str, Any], status: str
+) -> None:
+    assert says(book, ended_turn(meter=meter))[0] == [status]
+
+
+def test_another_session_begins_without_a_status(book: Notebook) -> None:
+    steps = (shown_turn("one"), ended_turn(), shown_turn("one", said="hi"), shown_turn("two"))
+    assert says(book, *steps)[0] == ["", *["The answer is complete."] * 2, ""]
+
+
+def test_why_a_message_was_not_sent_stays_as_long_as_it_is_in_the_box(book: Notebook) -> None:
+    refused = {"kind": "refused", "reason": "the session answers"}
+    said, _ = says(book, shown_turn(), BUSY, "keep", refused, ended_turn(), BUSY, ended_turn())
+    assert said[3:] == ["Not sent: the session answers"] * 4
+    said, _ = says(book, shown_turn(), "keep", refused, "again", {"kind": "taken"}, BUSY)
+    assert said[-1] == "Answering …"
+
+
+@pytest.mark.parametrize(
+    ("save", "begin"), [(True, "This is what was saved"), (False, "Nothing of this chat is saved")]
+)
+def test_without_a_kernel_it_says_what_was_saved(book: Notebook, save: bool, begin: str) -> None:
+    said, _ = says(book, state={"save": save}, live=False)
+    assert said == [f"{begin}: its kernel is gone. Run the cell to go on."]
+
+
+def test_a_meters_bar_has_the_origins(book: Notebook) -> None:
+    counts = {"cached": 30, "computed": 5, "generated": 2}
+    bars = {
+        "hot memory computed generated": {**counts, "origins": {"hot": 20, "memory": 10}},
+        "cached computed generated": counts,
+        "": {"end": "failed"},
+    }
+    for names, meter in bars.items():
+        html = says(book, ended_turn(meter=meter))[1]
+        found = re.findall(r'class="mlxnb-(\w+)" style="flex-grow: (\d+);"', html)
+        assert " ".join(name for name, _ in found) == names
+        assert sum(int(tokens) for _, tokens in found) == (37 if names else 0)
+        assert ("mlxnb-bar" in html) is bool(names)
+
+
 # --- a kernel that is busy -------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from playwright.sync_api import Locator, expect
 
 from mlxnb.records.colours import ORIGINS
 
-from .lab import TESTS, Notebook
+from .lab import TESTS, Lab, Notebook
 
 SETUP = """
 import json, mlxnb
@@ -32,6 +33,7 @@ seen = ask("eva", "Where is the old steam engine?", logprobs=4)
 turn = ask("cleo", "Where is <img src=x onerror='window.hacked = 1'>?", logprobs=4)
 """
 WIDGET = ".mlxnb-inspector"
+NO_KERNEL = "() => !jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel"
 
 
 @pytest.fixture(scope="module")
@@ -240,9 +242,14 @@ def blocks(notebook: Notebook) -> dict[str, bool]:
 
 def test_the_tree_has_all_bytes_of_the_cache(talked: Notebook) -> None:
     widget = shown(talked)
-    wanted = told(talked, "int(engine.prefix_cache()['bytes'].sum())")
-    assert sum(map(int, attributes(widget.locator(".piece"), "bytes"))) == wanted
-    expect(widget.locator("[data-bytes][data-rows]")).to_contain_text(f"{wanted:,} bytes")
+    wanted = told(
+        talked, "engine.prefix_cache().groupby('tier')['bytes'].sum().astype(int).to_dict()"
+    )
+    assert sum(map(int, attributes(widget.locator(".piece"), "bytes"))) == sum(wanted.values())
+    for tier, name in (("memory", "in memory"), ("disk", "on disk")):
+        if tier in wanted:
+            said = f"{wanted[tier]:,} bytes {name}"
+            expect(widget.locator("[data-rows]")).to_contain_text(said)
 
 
 def test_buttons_pin_and_evict(talked: Notebook) -> None:
@@ -295,18 +302,85 @@ def test_refresh_shows_what_came_later(talked: Notebook) -> None:
     expect(widget.locator(f'option[value="{later}"]')).to_have_count(1)
 
 
-def test_a_busy_kernel_is_waited_for_and_the_widget_says_so(
-    talked: Notebook, tmp_path: Path
-) -> None:
+def test_it_works_while_a_cell_runs(talked: Notebook, tmp_path: Path) -> None:
     widget, go = shown(talked), tmp_path / "go"
-    talked.start(
-        f"import time, pathlib\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.02)"
-    )
+    turns = widget.locator("option").count()
+    cell = talked.start(f"fred = ask('fred', 'Hi')\nprint('asked')\n{wait_for(go)}")
+    expect(cell.locator(".jp-OutputArea-output")).to_have_text("asked\n")
     widget.get_by_role("button", name="Refresh").click()
-    expect(widget.locator("header .said")).to_have_text("asked the kernel …")
-    go.touch()
-    expect(widget.locator("header .said")).to_have_text("")
+    expect(widget.locator("option")).to_have_count(turns + 1)
+    expect(cell.locator(".jp-InputPrompt")).to_have_text("[*]:")
     expect(widget.get_by_role("button", name="Refresh")).to_be_focused()
+    go.touch()
+    expect(cell.locator(".jp-InputPrompt")).not_to_have_text("[*]:")
+
+
+def wait_for(flag: Path) -> str:
+    """What a cell runs until a file is there."""
+    return f"import time, pathlib\nwhile not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.02)"
+
+
+# --- kernels that are busy or gone ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def older(lab: Lab, open_notebook: Callable[..., Notebook]) -> Iterator[Notebook]:
+    """A page that sends widgets' messages behind cells, and saves widgets with the notebook."""
+    plugins = {
+        "@jupyterlab/apputils-extension:kernels-settings": {"commsOverSubshells": "disabled"},
+        "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},
+    }
+    for plugin, values in plugins.items():
+        lab.set(plugin, **values)
+    yield open_notebook()
+    for plugin in plugins:
+        lab.set(plugin)
+
+
+def test_a_busy_kernel_is_waited_for_and_the_widget_says_so(
+    older: Notebook, tmp_path: Path
+) -> None:
+    widget, go = shown(older, "import mlxnb\nmlxnb.inspect()"), tmp_path / "go"
+    said = widget.locator("header .said")
+    expect(said).to_have_text("no turns yet")
+    older.start(wait_for(go))
+    widget.get_by_role("button", name="Refresh").click()
+    expect(said).to_have_text("asked the kernel …")
+    go.touch()
+    expect(said).to_have_text("no turns yet")
+    expect(widget.get_by_role("button", name="Refresh")).to_be_focused()
+
+
+def test_without_its_kernel_it_says_so_and_keeps_its_order(older: Notebook) -> None:
+    book = older
+    book.run(SETUP)
+    widget = shown(book, "mlxnb.inspect(seen)")
+    order = attributes(widget.locator(".legend [data-origin]"), "origin")
+    assert order == [name for name in ORIGINS if name in order] and len(order) == 3
+    book.saved()
+    book.command("kernelmenu:shutdown")
+    book.open()
+    again = book.page.locator(WIDGET).last
+    expect(again.locator("header .said")).to_contain_text("its kernel is gone")
+    for name in ("Refresh", "Evict"):
+        for button in again.get_by_role("button", name=name).all():
+            expect(button).to_be_disabled()
+    assert again.get_by_role("button", name="Evict").count() > 0
+    assert attributes(again.locator(".legend [data-origin]"), "origin") == order
+    again.locator(".strip [data-at]").first.click()
+    expect(again.locator(".detail")).to_contain_text("token 0")
+
+
+def test_a_kernel_that_ends_under_it_is_seen(older: Notebook) -> None:
+    book = older
+    widget = shown(book, "import mlxnb\nmlxnb.inspect()")
+    book.command("kernelmenu:shutdown")
+    book.page.wait_for_function(NO_KERNEL)
+    refresh = widget.get_by_role("button", name="Refresh")
+    if refresh.is_enabled():
+        refresh.click()
+    expect(widget.locator("header .said")).to_contain_text("its kernel is gone")
+    expect(refresh).to_be_disabled()
 
 
 # --- the page ---------------------------------------------------------------------------------

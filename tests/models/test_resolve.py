@@ -11,7 +11,7 @@ import pytest
 from mlx.utils import tree_flatten
 from tokenizers import Tokenizer
 
-from mlxnb.errors import ModelBroken, ModelNotFound, UnsupportedModel
+from mlxnb.errors import InvalidOption, ModelBroken, ModelNotFound, UnsupportedModel
 from mlxnb.models.gguf.folder import gguf_folder
 from mlxnb.models.resolve import canonical_name, resolve
 
@@ -219,3 +219,17 @@ def test_two_files_of_one_name_do_not_share_an_import(file: Path, tmp_path: Path
     other.parent.mkdir()
     other.write_bytes(file.read_bytes())
     assert resolve(file, progress=False).path != resolve(other, progress=False).path
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("", "the name of a model is empty"),
+        ("x" * 5000, "the model '" + "x" * 60 + "…': File name too long"),
+    ],
+)
+def test_what_can_be_no_name_is_refused(name: str, told: str) -> None:
+    for use in (canonical_name, resolve):
+        with pytest.raises(InvalidOption) as raised:
+            use(name)
+        assert str(raised.value).startswith(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +13,16 @@ import pytest
 from host.remote.attached import Attached
 from scripted import Gate, load_scripted, model_of, scripted_folder
 
-from mlxnb.errors import SessionExists
+import mlxnb
+from mlxnb.errors import InvalidOption, SessionExists
 from mlxnb.notebook.widgets import chat as chat_module
-from mlxnb.notebook.widgets.chat import Chat, open_chat
+from mlxnb.notebook.widgets.chat import Chat
+from mlxnb.notebook.widgets.chat_open import open_chat
 from mlxnb.notebook.widgets.chat_rooms import Rooms, rooms
-from mlxnb.notebook.widgets.transcript import Exchange
+from mlxnb.notebook.widgets.transcript import LOST, Exchange, meter, noted
 from mlxnb.notebook.widgets.transcript_html import as_bundle
 from mlxnb.records.colours import ORIGINS
+from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 
 from .cells import Cells
@@ -507,6 +511,106 @@ def test_a_host_that_goes_away_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     front.close()
 
 
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Two hosts with the same model; the process's engine is the last one of the list."""
+    monkeypatch.setenv("MLXNB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MLXNB_STATE", str(tmp_path / "state"))
+    made: list[Any] = [Attached(), Attached()]
+    folder = scripted_folder(tmp_path / "m", ["One.", "Two."])
+    for host in made:
+        load_scripted(host, folder)
+    yield made
+    for host in made:
+        host.end()
+    gc.collect()
+
+
+# httpcore2 leaves the socket that could not connect to the garbage collector
+UNCONNECTED = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+)
+
+
+def lose(host: Any) -> None:
+    """End a host behind its engine's back."""
+    host.server.stop(0.0)
+
+
+@UNCONNECTED
+def test_a_chat_goes_on_in_the_engine_in_use_when_its_host_is_gone(hosts: list[Any]) -> None:
+    used = hosts[:1]
+    session = hosts[0].session(name="s", system="Be brief.", top_k=3)
+    one, other = (Front(hosts[0], session, now=lambda: used[-1]) for _ in range(2))
+    one.say("a")
+    lose(hosts[0])
+    one.ask("send", text="b")
+    until(lambda: one.of("refused"))
+    assert "%mlx_load" in one.of("refused")[0]["reason"]
+    used.append(hosts[1])
+    for front, text in ((one, "b"), (other, "c")):
+        assert front.say(text)["kept"]
+        assert front.session is hosts[1].find_session("s")
+    assert one.session.options == session.options
+    until(lambda: len(one.said) == 3)
+    assert [said for said, _ in one.said] == [said for said, _ in other.said] == ["a", "b", "c"]
+    for front in (one, other):
+        lost, *new = front.shown.values()
+        assert not lost["kept"] and lost["meter"]["end"] == LOST and all(e["kept"] for e in new)
+        front.close()
+
+
+def test_a_chat_stays_in_its_engine_while_that_lives(hosts: list[Any]) -> None:
+    front = Front(hosts[0], hosts[0].session(name="s"), now=lambda: hosts[1])
+    assert front.say("a")["kept"]
+    assert list(hosts[1].sessions()["name"]) == []
+    front.close()
+
+
+@UNCONNECTED
+def test_without_a_model_a_lost_chat_says_so_and_keeps_what_it_shows(hosts: list[Any]) -> None:
+    front = Front(hosts[0], hosts[0].session(name="s"), now=lambda: hosts[1])
+    told = front.say("a")
+    hosts[1].unload(front.session.model)
+    lose(hosts[0])
+    front.ask("send", text="b")
+    until(lambda: front.of("refused"))
+    assert "no model" in front.of("refused")[0]["reason"]
+    assert list(front.shown.values()) == [told]
+    front.close()
+
+
+def test_a_turn_that_was_lost_with_its_host_has_no_counts(engine: LocalEngine) -> None:
+    lost = meter(Turn("t1", "A paragraph.", finish_reason="error"), engine)
+    assert noted(lost) == "failed; the model does not see this turn again"
+
+
+def test_a_meter_tells_reused_tokens_by_origin(place: Any, say: Any, chat: Any) -> None:
+    say("Hello.", "Again.")
+    front = chat(place.session(name="s"))
+    assert front.say("hi")["meter"]["origins"] == {}
+    told = front.say("more")["meter"]
+    frame = place.tokens(front.session.last)
+    assert told["origins"] == {"hot": int((frame["origin"] == "hot").sum())}
+    assert told["origins"]["hot"] == told["cached"] > 0
+
+
+def test_other_chats_learn_of_new_sessions(place: Any, say: Any, chat: Any) -> None:
+    say("One.", "Two.")
+    one, other = chat(place.session(name="s")), chat(place.session(name="other"))
+    told = one.say("a")
+
+    def listed() -> set[str]:
+        return {session["name"] for session in other.of("list")[-1]["sessions"]}
+
+    one.ask("edit", exchange=told["id"], text="A")
+    until(lambda: one.session.name in listed() - {"s", "other"})
+    until(lambda: len(one.ends) == 2)
+    fork = one.session.name
+    one.ask("new")
+    until(lambda: one.session.name in listed() - {"s", "other", fork})
+
+
 def test_a_closed_chat_is_told_nothing_and_the_watch_ends(place: Any, say: Any) -> None:
     say("One.")
     session = place.session(name="s")
@@ -523,9 +627,9 @@ def test_a_closed_chat_is_told_nothing_and_the_watch_ends(place: Any, say: Any) 
 
 def test_colours_are_those_of_the_inspector() -> None:
     css = (Path(chat_module.__file__).parent / "chat.css").read_text("utf-8")
-    names = {"cached": "memory", "computed": "computed", "generated": "generated"}
-    for name, origin in names.items():
-        assert f"--{name}: {ORIGINS[origin].fill};" in css
+    for name, colour in ORIGINS.items():
+        assert f"--{name}: {colour.fill};" in css
+        assert f".mlxnb-{name} {{ background: var(--{name}); }}" in css
 
 
 # --- the doors -------------------------------------------------------------------------------
@@ -548,6 +652,7 @@ def test_the_magic_shows_the_current_session(cells: Cells) -> None:
 def test_the_magics_mistakes_are_one_line(cells: Cells) -> None:
     assert "--nope" in cells.run("%mlx_widget --nope").mistake
     assert "nothing" in cells.run("%mlx_widget -m nothing").mistake
+    assert cells.run("%mlx_widget -s ''").mistake.startswith("name is a string that is not empty")
 
 
 def test_a_chat_is_opened_by_name_or_made(engine: LocalEngine) -> None:
@@ -558,3 +663,21 @@ def test_a_chat_is_opened_by_name_or_made(engine: LocalEngine) -> None:
     assert open_chat(engine, made.session).session is made.session
     with pytest.raises(SessionExists, match="system"):
         open_chat(engine, "new one", system="Be brief.")
+
+
+@pytest.mark.parametrize(
+    ("session", "reason"),
+    [(5, "not of the type int"), ("", "not empty"), (["a"], "not of the type list")],
+)
+def test_what_is_no_session_is_one_line(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, session: Any, reason: str
+) -> None:
+    monkeypatch.setattr(mlxnb, "process_engine", lambda: engine)
+    with pytest.raises(InvalidOption, match=reason) as raised:
+        mlxnb.chat(session=session)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_empty_name_is_told_over_a_host_too(hosts: list[Any]) -> None:
+    with pytest.raises(InvalidOption, match="not empty"):
+        open_chat(hosts[0], "")

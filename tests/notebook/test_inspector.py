@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import mlxnb
 from mlxnb.errors import MlxnbError, UnknownTurn
 from mlxnb.notebook.widgets import inspection
 from mlxnb.notebook.widgets.inspector import Inspector
+from mlxnb.records.colours import ORIGINS
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
@@ -160,6 +162,8 @@ def test_all_rows_and_bytes_of_the_cache_are_in_its_pieces(
     frame, pieces = engine.prefix_cache(wide=True), shared.state["tree"]
     assert sum(piece["rows"] for piece in pieces) == len(frame) == shared.state["cache"]["rows"]
     assert sum(piece["bytes"] for piece in pieces) == frame["bytes"].sum()
+    assert frame["bytes"].sum() == shared.state["cache"]["memory"] > 0
+    assert shared.state["cache"]["disk"] == 0
     assert {"hot", "kv"} <= {piece["kind"] for piece in pieces}
     owners = frame["owner"][frame["owner"] != ""].tolist()
     assert [piece["owner"] for piece in pieces if piece["owner"]] == owners
@@ -194,6 +198,26 @@ def test_a_button_evicts(engine: LocalEngine, shared: Inspector) -> None:
     assert tell(shared, do="evict", block=piece["first"]) == ""
     assert piece["first"] not in engine.prefix_cache()["block_id"].tolist()
     assert piece["first"] not in [p["first"] for p in shared.state["tree"]]
+
+
+def test_a_row_that_is_gone_is_said_and_goes(engine: LocalEngine, shared: Inspector) -> None:
+    piece = next(p for p in shared.state["tree"] if p["kind"] == "kv")
+    engine.evict(piece["first"])
+    assert piece["first"][:8] in tell(shared, do="evict", block=piece["first"])
+    assert piece["first"] not in [p["first"] for p in shared.state["tree"]]
+
+
+def test_memory_and_disk_are_counted_apart(
+    engine: LocalEngine, shared: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = engine.prefix_cache(wide=True)
+    frame.loc[frame.index[-1], ["tier", "bytes"]] = ["disk", 7_000]
+    monkeypatch.setattr(engine, "prefix_cache", lambda *_, **__: frame)
+    shared.refresh()
+    memory = int(frame["bytes"].sum()) - 7_000
+    assert shared.state["cache"].items() >= {"memory": memory, "disk": 7_000}.items()
+    said = f"{len(frame):,} rows, {memory:,} bytes in memory, 7,000 bytes on disk"
+    assert said in Seen(shared._repr_html_()).text
 
 
 def test_what_cannot_be_done_is_said_and_nothing_is_lost(
@@ -337,7 +361,8 @@ def test_html_has_the_same_counts(inspector: Inspector) -> None:
     page = Seen(inspector._repr_html_()).text
     for origin, count in inspector.state["strip"]["counts"].items():
         assert f"{origin} {count:,}" in page
-    assert f"{inspector.state['cache']['bytes']:,} bytes" in page
+    assert f"{inspector.state['cache']['memory']:,} bytes in memory" in page
+    assert "on disk" not in page
 
 
 def test_bars_fill_their_line(inspector: Inspector) -> None:
@@ -407,6 +432,10 @@ def test_the_front_end_makes_no_html_and_asks_nobody() -> None:
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacent|eval\(|import\s|fetch|https?:", text
         )
+
+
+def test_the_page_has_the_origins_in_the_tables_order() -> None:
+    assert f"const ORIGINS = {json.dumps(list(ORIGINS))};" in str(Inspector._esm)
 
 
 def test_loading_the_extension_does_not_load_widgets() -> None:

@@ -120,6 +120,9 @@ def test_an_interrupt_stores_what_is_done(cells: Cells, engine: LocalEngine) -> 
     thread.join()
     assert type(ran.error) is KeyboardInterrupt
     done = int(cells["answers"].notna().sum())
+    assert str(ran.error) == (
+        f"{done} of 400 rows are answered; they are in answers, and --resume goes on"
+    )
     assert 0 < done < 400
     assert f"answers: {done} of 400 rows are answered\n" in ran.stdout
     assert len(engine.sessions()) == 0

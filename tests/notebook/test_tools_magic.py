@@ -169,6 +169,27 @@ def test_a_call_that_was_forced_is_shown_once_and_whole(script: Script, form: st
         assert "<p>" not in first
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("registered", [True, False])
+def test_what_is_left_of_a_forced_call_is_not_shown(
+    script: Script, engine: LocalEngine, form: str, registered: bool
+) -> None:
+    cells = script(call("add", a=1, b=2) + call("add", a=3, b=4), "It is 3.")
+    formatter = cells.shell.display_formatter
+    assert formatter is not None
+    formatter.active_types = [*formatter.active_types, "text/html"]
+    cells.ok("%mlx_tools add --no-confirm")
+    if not registered:
+        engine.find_session("session-1").toolbox.remove("add")
+    most = len(call("add", a=1, b=2))
+    ran = cells.ok(f"%mlx_chat -f {form} --max-tokens {most} --tool-choice required 1 + 2?")
+    pages = [bundle["text/html"] for bundle in ran.shown if "text/html" in bundle]
+    assert engine.turns()["finish_reason"][0] == "length"
+    assert "tool_call&gt;" not in "".join(pages) and "tool_call>" not in ran.stdout
+    assert '{"name' not in ran.stdout
+    assert ("It is 3." in "".join([ran.stdout, *pages])) == registered
+
+
 def test_chat_asks_before_each_call(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts: list[str] = []
     monkeypatch.setattr(builtins, "input", lambda prompt: prompts.append(prompt) or "n")

@@ -65,6 +65,12 @@ def test_a_call_that_is_forced_has_the_types_that_the_function_wants(session: An
     assert "sunny" in turn.text
 
 
+def test_a_tool_that_is_named_is_called_once(session: Any) -> None:
+    turn = session.send("What will the weather be in Oslo?", tool_choice="forecast", max_tokens=400)
+    assert [call.name for call in turn.tool_calls] == ["forecast"]
+    assert (turn.finish_reason, turn.text) == ("tool_calls", "")
+
+
 def test_a_choice_of_a_tool_that_is_not_there_is_refused(session: Any) -> None:
     with pytest.raises(InvalidOption, match="there is no tool 'other'"):
         session.run("hi", tool_choice="other")

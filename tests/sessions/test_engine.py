@@ -477,3 +477,18 @@ def test_a_forked_child_is_told_to_spawn() -> None:
 def test_a_turn_that_is_no_id_is_unknown(engine: LocalEngine) -> None:
     with pytest.raises(UnknownTurn):
         engine.explain(99)  # type: ignore[arg-type]
+
+
+def test_a_session_s_name_in_the_place_of_a_model_s_is_told(engine: Engine, tiny: str) -> None:
+    engine.session(name="notes")
+    with pytest.raises(NothingLoaded, match=r"no model 'notes' .*: session\(name='notes'\)"):
+        engine.session("notes")
+    with pytest.raises(NothingLoaded) as raised:
+        engine.session("others")
+    assert "session(" not in str(raised.value)
+
+
+def test_a_name_has_an_end(engine: Engine, tiny: str) -> None:
+    assert engine.session(name="x" * 1000).name == "x" * 1000
+    with pytest.raises(InvalidOption, match="name has 1,001 characters, of 1,000 at most"):
+        engine.session(name="x" * 1001)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Callable
@@ -15,7 +16,13 @@ from engine.running import until
 from markdown_it import MarkdownIt
 from scripted import THINKING, load_scripted, scripted_folder
 
-from mlxnb.errors import InvalidOption, NothingLoaded, SessionExists, UnknownSession
+from mlxnb.errors import (
+    InvalidOption,
+    NothingLoaded,
+    SessionExists,
+    StateUnwritable,
+    UnknownSession,
+)
 from mlxnb.sessions.exported import read
 from mlxnb.sessions.exported_store import Kept, kept_file
 from mlxnb.sessions.session import Session
@@ -199,6 +206,18 @@ def test_tokens_that_the_model_does_not_have_are_refused(
         engine.import_session(path, "other")
 
 
+@pytest.mark.parametrize("field", ["format", "version"])
+def test_a_file_that_does_not_say_what_it_is_is_refused(
+    engine: Any, told: Session, tmp_path: Path, field: str
+) -> None:
+    path = told.export(tmp_path / "told.json")
+    content = json.loads(path.read_text("utf-8"))
+    del content[field]
+    path.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(InvalidOption, match=f"told.json is no exported .*: {field}: Field requ"):
+        engine.import_session(path, "other")
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"format": "\\ud800"}'])
 def test_what_is_no_json_is_refused(engine: Any, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"
@@ -340,6 +359,44 @@ def test_restore_finds_a_session_that_is_here(engine: Any, told: Session) -> Non
     told.keep()
     assert engine.restore_session().turns == 2
     assert len(engine.sessions()) == 1
+
+
+def test_another_session_of_that_name_is_not_handed_back(engine: Any, told: Session) -> None:
+    told.keep()
+    saved("told", 2)
+    gone(engine, "told")
+    other = engine.session(name="told")
+    for name in ("told", None):
+        with pytest.raises(
+            SessionExists, match=r"another session 'told' is here .* remove it first"
+        ):
+            engine.restore_session(name)
+    assert other.turns == 0
+    engine.remove_session("told")
+    assert engine.restore_session("told").turns == 2
+    assert engine.restore_session("told").turns == 2  # it is here by now
+
+
+def test_a_folder_that_was_removed_is_made_again(
+    engine: Any, told: Session, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told.keep()
+    shutil.rmtree(state / "sessions")
+    told.rewind()
+    until(lambda: kept_file("told").exists())
+    saved("told", 1)
+    assert stat.S_IMODE((state / "sessions").stat().st_mode) == 0o700
+    assert "was not saved" not in caplog.text
+
+
+def test_a_file_in_the_place_of_the_folder_is_told(told: Session, state: Path) -> None:
+    kept = Kept("told", "id", told.exported)
+    shutil.rmtree(state / "sessions")
+    (state / "sessions").write_text("")
+    with pytest.raises(StateUnwritable, match="sessions cannot be made"):
+        kept.write()
+    with pytest.raises(StateUnwritable, match="sessions cannot be made"):
+        told.keep()
 
 
 def test_nothing_kept_says_so(engine: Any) -> None:

@@ -23,6 +23,7 @@ from mlxnb.errors import (
     NothingLoaded,
     Unfinished,
 )
+from mlxnb.sessions.column_frame import schema_fields
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.row_prompts import row_prompts
 
@@ -273,6 +274,7 @@ def test_a_callable_gets_a_row_and_may_leave_it_out() -> None:
         (FRAME, 7, "prompt is a text or a callable, not int"),
         (FRAME, lambda row: 7, "the prompt of row 0 is a string, not int"),
         (FRAME, lambda row: "\ud800", "half of a surrogate pair"),
+        (ROWS[3:], lambda text: 1 // 0, "the prompt of row 3: ZeroDivisionError: integer division"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "{a}", "two columns are called 'a'"),
     ],
 )
@@ -445,6 +447,24 @@ def test_answers_of_a_schema_are_columns(engine: LocalEngine, say: Say, schema: 
     again = engine.map(ROWS[:12], "{}", schema=schema, resume=found)
     assert len(engine.turns()) == 12
     assert again.equals(found)
+
+
+class Node(BaseModel):
+    v: int
+    kids: list[Node] = []
+
+
+def test_a_model_that_holds_others_of_its_kind_has_columns(engine: LocalEngine, say: Say) -> None:
+    say('{"v": 1, "kids": [{"v": 2, "kids": []}]}')
+    found = engine.map(ROWS[:2], "{}", schema=Node)
+    assert [str(dtype) for dtype in found.dtypes] == ["Int64", "object"]
+    assert list(found.iloc[0]) == [1, [Node(v=2)]]
+
+
+@pytest.mark.parametrize("reference", ["#", "#/$defs/x", "#/nowhere", "elsewhere.json"])
+def test_a_reference_to_no_object_is_no_schema(reference: str) -> None:
+    with pytest.raises(BadSchema, match="object with properties"):
+        schema_fields({"$ref": reference, "$defs": {"x": {"$ref": "#"}}})
 
 
 def test_properties_keep_their_types_and_what_has_no_type_of_a_column_stays(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +15,7 @@ import pytest
 from pydantic import BaseModel, Field
 from scripted import model_of
 
-from mlxnb.errors import InvalidOption, PendingToolCalls, RequestFailed
+from mlxnb.errors import ContextOverflow, InvalidOption, PendingToolCalls, RequestFailed
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.engine import Engine
 from mlxnb.sessions.function import CHARS, Function, told
@@ -497,6 +498,73 @@ def test_a_call_before_the_cut_is_made(engine: Engine, say: Say) -> None:
     assert session.run("go").text == "It is 3."
     assert engine.turns()["finish_reason"].tolist() == ["length", "stop"]
     assert results(session) == ["3"]
+
+
+def long_file(times: int = 1000) -> str:
+    return "abc " * times
+
+
+def test_results_that_overflow_the_context_are_cut_and_the_model_is_told(
+    engine: Engine, say: Say
+) -> None:
+    say(call("long_file") + call("add", a=1, b=2) + call("long_file", times=900), "Well.", "On.")
+    session = engine.session(max_tokens=300)
+    session.tool(long_file, confirm=False)
+    session.tool(add, confirm=False)
+    with pytest.warns(UserWarning, match="of long_file overflows the context: it is cut"):
+        turn = session.run("go")
+    assert turn.text == "Well."
+    first, three, second = results(session)
+    note = "characters in all; the rest does not fit the context: ask for less]"
+    assert first.startswith("abc abc ") and first.endswith(f"\n[cut: 4,000 {note}")
+    assert second.startswith("abc ") and second.endswith(f"\n[cut: 3,600 {note}")
+    assert three == "3"
+    assert session.calls()["result"].tolist() == [first, three, second]
+    assert session.send("and?").text == "On."
+
+
+def test_the_length_told_is_that_before_any_cut(engine: Engine, say: Say) -> None:
+    say(call("long_file", times=25_000), "Well.")
+    session = engine.session(max_tokens=100)
+    session.tool(long_file, confirm=False)
+    with pytest.warns(UserWarning, match="it is cut"):
+        session.run("go")
+    (told,) = results(session)
+    assert "[cut: 100,000 characters in all; the rest" in told
+
+
+def test_results_that_cannot_be_short_enough_end_the_run(engine: Engine, say: Say) -> None:
+    many = "".join(call("long_file", times=times) for times in range(40, 64))
+    say(many, "Well.")
+    session = engine.session()
+    session.tool(long_file, confirm=False)
+    with warnings.catch_warnings(), pytest.raises(ContextOverflow):
+        warnings.simplefilter("ignore")
+        session.run("go")
+    assert session.calls()["result"].str.len().max() <= 200
+    session.rewind()
+    assert session.turns == 0
+
+
+def test_a_named_tool_is_called_once_and_others_as_often_as_the_model_likes(
+    engine: Engine, say: Say
+) -> None:
+    say(call("add", a=1, b=2) + call("add", a=3, b=4))
+    session = engine.session()
+    session.tool(add)
+    turn = session.send("go", tool_choice="add")
+    assert (len(turn.tool_calls), turn.finish_reason) == (1, "tool_calls")
+    session.reset()
+    assert len(session.send("go", tool_choice="required").tool_calls) == 2
+
+
+def test_what_is_left_of_a_call_that_had_to_be_is_no_text(engine: Engine, say: Say) -> None:
+    say(call("add", a=1, b=2) + call("add", a=3, b=4))
+    session = engine.session(max_tokens=len(call("add", a=1, b=2)))
+    session.tool(add)
+    turn = session.send("go", tool_choice="required")
+    assert (len(turn.tool_calls), turn.finish_reason, turn.text) == (1, "length", "")
+    assert session.history[-1]["content"] == ""
 
 
 def test_nothing_cannot_be_said(engine: Engine, say: Say) -> None:

@@ -11,6 +11,7 @@ from mlxnb.host.control.rows import from_json, record_from_json, turn_from_json
 from mlxnb.host.remote.session import RemoteSession
 from mlxnb.host.remote.wire import Wire, as_it_was, part
 from mlxnb.link.record import HostRecord
+from mlxnb.models.resolve import canonical_name
 from mlxnb.records.block_row import BlockRow
 from mlxnb.records.explain import Explanation
 from mlxnb.records.memory_row import MemoryRow
@@ -280,5 +281,6 @@ def _text(show: bool | None) -> str:
 
 def _placed(name: str | Path) -> str:
     """A folder as another process finds it, or a model's name."""
+    canonical_name(name)  # raises where it can be none
     path = Path(name).expanduser()
     return str(path.absolute()) if path.exists() else str(name)

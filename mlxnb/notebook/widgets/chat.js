@@ -198,16 +198,27 @@ function folded(name, text) {
 function metered(meter) {
   if (!meter) return [];
   const parts = ["cached", "computed", "generated"].filter((name) => meter[name] !== undefined);
-  const bar = make("span", { className: "mlxnb-bar", aria: { hidden: "true" } });
-  for (const name of parts) {
-    const part = make("span", { className: `mlxnb-${name}` });
-    part.style.flexGrow = meter[name];
-    bar.append(part);
-  }
   const facts = [parts.map((name) => `${name} ${count(meter[name])}`).join(" | ")];
   if (meter.ttft_s != null) facts.push(`first token ${meter.ttft_s.toFixed(2)} s`);
   facts.push(meter.end, meter.problem);
-  return [bar, make("span", {}, facts.filter(Boolean).join(" · "))];
+  const said = make("span", {}, facts.filter(Boolean).join(" · "));
+  return parts.length ? [metersBar(meter), said] : [said];
+}
+
+/** Tokens by where their KV came from; `cached` where nobody knows more than that. */
+function metersBar(meter) {
+  const { cached, computed, generated, origins = {} } = meter;
+  const known = ["hot", "memory", "disk"].filter((name) => origins[name]).map((name) => [name, origins[name]]);
+  const reused = known.length ? known : [["cached", cached]];
+  const tokens = [...reused, ["computed", computed], ["generated", generated]].filter(([, number]) => number);
+  const title = tokens.map(([name, number]) => `${name} ${count(number)}`).join(", ");
+  const bar = make("span", { className: "mlxnb-bar", title, aria: { hidden: "true" } });
+  for (const [name, number] of tokens) {
+    const part = make("span", { className: `mlxnb-${name}` });
+    part.style.flexGrow = number;
+    bar.append(part);
+  }
+  return bar;
 }
 
 /** The widget in one place of the page. */
@@ -302,7 +313,8 @@ class Chat {
       return; // not every front end tells
     }
     this.root.classList.add("mlxnb-saved");
-    this.say("This is what was saved: its kernel is gone. Run the cell to go on.");
+    const state = this.model.get("save") ? "This is what was saved" : "Nothing of this chat is saved";
+    this.say(`${state}: its kernel is gone. Run the cell to go on.`);
     this.refresh();
   }
 
@@ -315,7 +327,13 @@ class Chat {
   }
 
   say(text) {
+    this.unsent = false;
     if (this.status.textContent !== text) this.status.textContent = text;
+  }
+
+  /** Say what has happened by itself; why a message was not sent is not written over. */
+  report(text) {
+    if (!(this.unsent && this.box.value)) this.say(text);
   }
 
   // --- what the user does --------------------------------------------------------------------
@@ -425,6 +443,7 @@ class Chat {
   ask(message) {
     const id = `${this.own}-${this.asked++}`;
     const timer = setTimeout(() => this.late(message), PATIENCE_MS);
+    if (this.unsent && message.kind !== "list") this.say("");
     this.waiting.set(id, timer);
     this.model.send({ ...message, id });
     return id;
@@ -446,7 +465,7 @@ class Chat {
     if (!this.waiting.has(id)) return;
     clearTimeout(this.waiting.get(id));
     this.waiting.delete(id);
-    if (this.isLate) this.say("");
+    if (this.isLate) this.report("");
     this.isLate = false;
   }
 
@@ -465,11 +484,13 @@ class Chat {
 
   refused({ request: id, reason }) {
     this.settle(id);
+    const unsent = this.sending === id || this.edits.has(id);
     if (this.sending === id) this.sending = null;
     if (!this.box.value) this.box.value = this.edits.get(id) ?? "";
     this.edits.delete(id);
     this.refresh();
-    this.say(reason);
+    this.say(unsent ? `Not sent: ${reason}` : reason);
+    this.unsent = unsent;
   }
 
   setLists({ sessions, models }) {
@@ -479,6 +500,7 @@ class Chat {
 
   setTranscript(told) {
     this.root.classList.remove("mlxnb-saved");
+    if (this.session !== told.session) this.report("");
     this.session = told.session;
     this.modelName = told.model;
     fill(this.sessions, null, told.session);
@@ -516,7 +538,7 @@ class Chat {
       this.box.value = "";
     }
     this.setBusy(busy);
-    if (!busy) this.say(exchange.meter?.problem ?? "The answer is complete.");
+    if (!busy) this.report(ended(exchange.meter ?? {}));
   }
 
   stream(told) {
@@ -524,7 +546,7 @@ class Chat {
   }
 
   setBusy(busy) {
-    if (busy && !this.busy) this.say("Answering …");
+    if (busy && !this.busy) this.report("Answering …");
     this.busy = busy;
     this.refresh();
   }
@@ -537,6 +559,9 @@ class Chat {
     if (follows) this.log.scrollTop = this.log.scrollHeight;
   }
 }
+
+/** How a turn has ended. */
+const ended = ({ problem, end }) => problem || (end ? `The answer has ended: ${end}.` : "The answer is complete.");
 
 /** A model's name without most of its folders. */
 const short = (name) => name.split("/").slice(-2).join("/");

@@ -13,9 +13,9 @@ import anywidget
 from IPython.display import DisplayHandle, display
 from traitlets import Bool, List, Unicode
 
-from mlxnb.errors import InvalidOption, MlxnbError, UnknownSession
+from mlxnb.errors import InvalidOption, MlxnbError
 from mlxnb.notebook.widgets.chat_room import Told
-from mlxnb.notebook.widgets.chat_rooms import rooms
+from mlxnb.notebook.widgets.chat_rooms import gone, refound, rooms
 from mlxnb.notebook.widgets.subshell import as_addressed
 from mlxnb.notebook.widgets.transcript import Exchange
 from mlxnb.notebook.widgets.transcript_html import as_bundle
@@ -43,6 +43,8 @@ class Chat(anywidget.AnyWidget):
     save
         Keep the transcript in the widget's state, which a saved notebook has, and in a copy
         under the widget, which is there where no widgets are.
+    now
+        Gives the engine to go on in when this one has ended.
     """
 
     _esm = Path(__file__).parent / "chat.js"
@@ -51,11 +53,17 @@ class Chat(anywidget.AnyWidget):
     transcript: List[Told] = List().tag(sync=True)
     key = Unicode().tag(sync=True)  # lets the front end find out whether a kernel is there
 
-    def __init__(self, engine: Engine, session: Session, save: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        session: Session,
+        save: bool = False,
+        now: Callable[[], Engine] | None = None,
+    ) -> None:
         super().__init__(save=save)
         self.key = self.model_id
         as_addressed(self)
-        self._engine = engine
+        self._engine, self._now = engine, now or (lambda: engine)
         self._order = threading.Lock()
         self._copies: list[Any] = []  # DisplayHandles
         self._views: set[Any] = set()  # those of the front end; without any it is told nothing
@@ -139,7 +147,10 @@ class Chat(anywidget.AnyWidget):
         self.send({"kind": "taken", **answer})
         try:
             with self._order:
-                self._action(asked.get("kind"))(asked, refuse)
+                act = self._action(asked.get("kind"))
+                if asked.get("kind") not in ("hello", "bye"):
+                    self._follow()
+                act(asked, refuse)
         except MlxnbError as error:
             refuse(" ".join(str(error).split()))
         except Exception as error:
@@ -170,21 +181,35 @@ class Chat(anywidget.AnyWidget):
     def _bye(self, asked: Told, refuse: Callable[[str], None]) -> None:
         self._views.discard(asked.get("view"))
 
+    def _follow(self) -> None:
+        """Where the engine has ended, go on in the one that is in use now."""
+        now = self._now()
+        if now is self._engine or not gone(self._engine):
+            return
+        session, lost = refound(now, self.session), self._room.shown
+        self._engine = now
+        self._enter(session)
+        self._room.inherit(lost)
+        self._tell_all()
+
     def _list(self, asked: Told, refuse: Callable[[str], None]) -> None:
-        sessions = self._engine.sessions()
-        models = self._engine.models()
-        self.send(
-            {
-                "kind": "list",
-                "sessions": [
-                    {"name": name, "model": model, "turns": int(turns)}
-                    for name, model, turns in zip(
-                        sessions["name"], sessions["model"], sessions["turns"], strict=True
-                    )
-                ],
-                "models": list(models["name"][models["loaded"]]),
-            }
-        )
+        self.send(self._listed())
+
+    def _tell_all(self) -> None:
+        """All chats of the engine learn which sessions there are."""
+        rooms(self._engine).tell(self._listed())
+
+    def _listed(self) -> Told:
+        sessions, models = self._engine.sessions(), self._engine.models()
+        columns = (sessions[name] for name in ("name", "model", "turns"))
+        return {
+            "kind": "list",
+            "sessions": [
+                {"name": name, "model": model, "turns": int(turns)}
+                for name, model, turns in zip(*columns, strict=True)
+            ],
+            "models": list(models["name"][models["loaded"]]),
+        }
 
     def _say(self, asked: Told, refuse: Callable[[str], None]) -> None:
         self._room.send(_text(asked), _sampling(asked), refuse, asked.get("id"))
@@ -199,18 +224,19 @@ class Chat(anywidget.AnyWidget):
                 self._enter(origin.session)
             with suppress(MlxnbError):
                 self._engine.remove_session(fork.name)
+                self._tell_all()
             refuse(reason)
 
         text = _text(asked) if "text" in asked else said
         self._enter(fork)
         self._room.send(text, _sampling(asked), back, asked.get("id"))
-        self._list(asked, refuse)
+        self._tell_all()
 
     def _new(self, asked: Told, refuse: Callable[[str], None]) -> None:
         options = self.session.options
         model = asked.get("model") or self.session.model
         self._enter(self._engine.session(model, options.system, tools=options.tool_list))
-        self._list(asked, refuse)
+        self._tell_all()
 
     def _change(self, asked: Told, refuse: Callable[[str], None]) -> None:
         self._enter(self._engine.find_session(str(asked.get("name"))))
@@ -235,19 +261,3 @@ def _sampling(asked: Told) -> dict[str, Any]:
     if not isinstance(given, dict):
         return {}
     return {name: given[name] for name in SAMPLING if given.get(name) is not None}
-
-
-def open_chat(
-    engine: Engine,
-    session: str | Session | None = None,
-    model: str | None = None,
-    system: str | None = None,
-    save: bool = False,
-) -> Chat:
-    """A chat on a session of an engine; see `mlxnb.chat`."""
-    if session is not None and not isinstance(session, str):
-        return Chat(engine, session, save)
-    if session is not None and model is None and system is None:
-        with suppress(UnknownSession):
-            return Chat(engine, engine.find_session(session), save)
-    return Chat(engine, engine.session(model, system, session), save)

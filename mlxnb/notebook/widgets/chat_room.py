@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxnb.errors import InvalidOption, MlxnbError, SessionBusy
@@ -12,6 +12,7 @@ from mlxnb.notebook.widgets.transcript import Exchange, exchanges, merged, meter
 
 if TYPE_CHECKING:
     from mlxnb.records.turn import Turn
+    from mlxnb.sessions.engine import Engine
     from mlxnb.sessions.session import Session
 
 Told = dict[str, Any]
@@ -37,10 +38,12 @@ class Room:
     ----------
     session
         The session; its turns of other doors are seen by `look`.
+    engine
+        Whose session it is.
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, engine: Engine) -> None:
+        self.session, self.engine = session, engine
         self.lock = threading.RLock()
         self._listeners: list[Listener] = []
         self._shown: list[Exchange] = []
@@ -162,6 +165,16 @@ class Room:
     def _tell_of(self, exchange: Exchange, busy: bool) -> None:
         self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": busy})
 
+    def inherit(self, lost: Sequence[Exchange]) -> None:
+        """Show what was said in a session of that name whose host is gone, before all else."""
+        with self.lock:
+            there = self._shown
+            fresh = [old for old in lost if not any(old is e or old.same(e) for e in there)]
+            for exchange in fresh:
+                exchange.lose()
+            self._shown = [*fresh, *there]
+            self.tell({"kind": "transcript", **self.told()})
+
     # --- branches -----------------------------------------------------------------------------
 
     def branch(self, id: int) -> tuple[Session, str]:
@@ -203,21 +216,24 @@ class Room:
             elsewhere, count = session.answering, session.turns
             moved = count != self._count or last is not self._last
             history = list(exchanges(session.history)) if moved else None
+            took = None if last is None or last is self._last else meter(last, self.engine)
         except MlxnbError:
             return  # the host is gone or the session removed: what was said stays in sight
         with self.lock:
             if self._epoch != epoch:
                 return  # a turn has begun here since
             if history is not None:
-                self._renew(history, count, last)
+                self._renew(history, count, last, took)
             if elsewhere != self._elsewhere:
                 self._elsewhere = elsewhere
                 self.tell({"kind": "busy", "busy": elsewhere})
 
-    def _renew(self, history: list[Exchange], count: int, last: Turn | None) -> None:
+    def _renew(
+        self, history: list[Exchange], count: int, last: Turn | None, took: Told | None
+    ) -> None:
         there = merged(self._shown, history)
-        newest = there[-1] if last is not self._last and there else None
+        newest = there[-1] if took is not None and there else None
         if last is not None and newest is not None and newest.meter is None:
-            newest.meter = meter(last) if newest.text == last.text else None
+            newest.meter = took if newest.text == last.text else None
         self._shown, self._count, self._last = there, count, last
         self.tell({"kind": "transcript", **self.told()})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
-from mlxnb.notebook.widgets.chat_room import Listener, Room
+from mlxnb.errors import EngineClosed, HostGone, UnknownSession
+from mlxnb.notebook.widgets.chat_room import Listener, Room, Told
 
 if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
@@ -24,18 +26,28 @@ class Rooms:
     DEEP = 12
     """Looks of which one asks the engine: a host's session may go on in another notebook."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = ref(engine)  # what is kept by engine must not keep it
         self._lock = threading.Lock()
         self._rooms: WeakValueDictionary[int, Room] = WeakValueDictionary()
         self._watch: threading.Thread | None = None
 
     def of(self, session: Session) -> Room:
         """The room of a session, made if there is none."""
+        engine = self._engine()
+        assert engine is not None, "who asks has the engine"
         with self._lock:
             room = self._rooms.get(id(session))
             if room is None:
-                room = self._rooms[id(session)] = Room(session)
+                room = self._rooms[id(session)] = Room(session, engine)
             return room
+
+    def tell(self, told: Told) -> None:
+        """Tell the listeners of all rooms."""
+        with self._lock:
+            there = list(self._rooms.values())
+        for room in there:
+            room.tell(told)
 
     def enter(self, session: Session, listener: Listener) -> Room:
         """The room of a session, which the listener has joined."""
@@ -77,4 +89,46 @@ _lock = threading.Lock()
 def rooms(engine: Engine) -> Rooms:
     """The rooms of an engine; they go with it."""
     with _lock:
-        return _rooms.setdefault(engine, Rooms())
+        return _rooms.setdefault(engine, Rooms(engine))
+
+
+# --- engines that end -------------------------------------------------------------------------
+
+
+def gone(engine: Engine) -> bool:
+    """Whether an engine was closed, or its host cannot be reached."""
+    if engine.closed:
+        return True
+    try:
+        engine.models()
+    except (EngineClosed, HostGone):
+        return True
+    return False
+
+
+def refound(engine: Engine, lost: Session) -> Session:
+    """The session of that name in another engine, made as the lost one was if there is none.
+
+    Raises
+    ------
+    NothingLoaded
+        The engine has no model.
+    """
+    try:
+        return engine.find_session(lost.name)
+    except UnknownSession:
+        pass
+    models, options = engine.models(), lost.options
+    there = lost.model in set(models["name"][models["loaded"]])
+    own = {name: getattr(options, name) for name in ("history", "reuse", "thinking")}
+    made = engine.session(
+        lost.model if there else None,
+        options.system,
+        lost.name,
+        tools=options.tool_list,
+        cache_salt=options.cache_salt or None,
+        **own,
+        **dataclasses.asdict(options.sampling),
+    )
+    made.toolbox = lost.toolbox.copy()
+    return made

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlxnb.errors import InvalidOption, MlxnbError, RequestFailed
 from mlxnb.notebook.pace import Pace
 from mlxnb.notebook.widgets.chat_follow import Following
-from mlxnb.notebook.widgets.transcript import Exchange
+from mlxnb.notebook.widgets.transcript import Exchange, meter
 from mlxnb.sessions.toolbox_rounds import Watcher, run
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class ChatTurn(Watcher):
             if reply.turn is None:
                 reply.cancel()
             else:
-                exchange.end(reply.turn)
+                exchange.end(reply.turn, meter(reply.turn, self._room.engine))
         self._next = Exchange(None, kept=False, running=True)
         assert reply.turn is not None, "a turn has ended when its events have"
         return reply.turn

@@ -22,6 +22,7 @@ TURNS = 50
 """Turns to choose from: the last ones."""
 RUNS = 500
 """Pieces of the prefix cache that are shown."""
+TIERS = ("memory", "disk")
 PIECE = (
     *("depth", "leaves", "kind", "tier", "model", "owner", "start", "end", "tokens", "bytes"),
     *("hits", "refs", "pinned", "evict_order", "preview"),
@@ -96,9 +97,10 @@ def _cache(engine: Engine, show_text: bool | None) -> State:
     """Its pieces, each before those behind it, and how many there are in all."""
     frame = engine.prefix_cache(show_text, wide=True)
     runs = [run for root in forest(frame) for run in root.walk()]
+    tiers = {tier: int(frame["bytes"][frame["tier"] == tier].sum()) for tier in TIERS}
     return {
         "tree": [_piece(run) for run in runs[:RUNS]],
-        "cache": {"pieces": len(runs), "rows": len(frame), "bytes": int(frame["bytes"].sum())},
+        "cache": {"pieces": len(runs), "rows": len(frame), **tiers},
     }
 
 

@@ -3,6 +3,7 @@
 const CHUNK = 256; // tokens that are put on the page at once
 const LINE = 22; // pixels that a line of tokens takes, about
 const SPANS = 400; // spans of one phase that are drawn; beyond it neighbours are drawn as one
+const ORIGINS = ["hot", "memory", "disk", "computed", "generated"];
 const PHASES = ["pre_inference", "resolve", "load_wait", "queue", "prefill", "decode"];
 
 const count = (number) => number.toLocaleString("en");
@@ -43,7 +44,7 @@ class Strip {
   }
 
   legend() {
-    const chips = Object.entries(this.strip.counts).map(([origin, number]) =>
+    const chips = this.counts().map(([origin, number]) =>
       make("span", { class: "chip", "data-origin": origin, "data-count": number },
         `${origin} ${count(number)}`));
     const parted = this.strip.diverged;
@@ -51,6 +52,12 @@ class Strip {
       `▼ parts from an earlier turn at ${count(parted)}`);
     note?.addEventListener("click", () => this.choose(parted));
     return make("div", { class: "legend" }, ...chips, note);
+  }
+
+  /* In the table's order: a saved notebook has the keys of an object in that of the alphabet. */
+  counts() {
+    const { counts } = this.strip;
+    return ORIGINS.filter((name) => name in counts).map((name) => [name, counts[name]]);
   }
 
   overview() {
@@ -67,7 +74,7 @@ class Strip {
       mark.style.left = `${(100 * this.strip.diverged) / this.total}%`;
       pieces.push(mark);
     }
-    const name = Object.entries(this.strip.counts).map(([o, n]) => `${count(n)} ${o}`).join(", ");
+    const name = this.counts().map(([o, n]) => `${count(n)} ${o}`).join(", ");
     return make("div", { class: "overview", role: "img", "aria-label": name }, ...pieces);
   }
 
@@ -273,8 +280,9 @@ function tree(state, send) {
     ...state.tree.map((piece, at) => pieceOf(piece, at, send)));
   list.addEventListener("keydown", (event) => walk(list, event));
   return make("div", {},
-    make("div", { class: "said", "data-rows": cache.rows, "data-bytes": cache.bytes },
-      `${some(cache.rows, "row")}, ${some(cache.bytes, "byte")}`
+    make("div", { class: "said", "data-rows": cache.rows },
+      `${some(cache.rows, "row")}, ${some(cache.memory, "byte")} in memory`
+        + (cache.disk ? `, ${some(cache.disk, "byte")} on disk` : "")
         + (more > 0 ? `; ${some(more, "piece")} more in engine.prefix_cache()` : "")),
     list);
 }
@@ -376,6 +384,24 @@ function factsOf(state) {
   return make("dl", {}, ...cells);
 }
 
+const GONE = "This is what was shown last: its kernel is gone. Run the cell to look again.";
+
+/* Whether no kernel can answer: a notebook that was reopened, or a kernel that has ended. */
+async function isGone(model) {
+  try {
+    return (await model.widget_manager.get_model(model.get("key"))).comm_live === false;
+  } catch {
+    return false; // not every front end tells
+  }
+}
+
+/* What asks the kernel is off, and the page says why; tokens can be looked at all the same. */
+function turnOff(root) {
+  const asking = 'header :is(select, button), .tree button';
+  for (const control of root.querySelectorAll(asking)) control.disabled = true;
+  root.querySelector("header .said").textContent = GONE;
+}
+
 function build(root, state, send) {
   const strip = state.strip === null ? null : new Strip(state.strip, state.alternatives);
   const parts = [header(state, send), factsOf(state)];
@@ -405,23 +431,37 @@ function render({ model, el }) {
   const say = (text) => {
     root.querySelector("header .said").textContent = text;
   };
-  const send = (asked) => {
+  let gone = false;
+  const check = async () => {
+    const before = gone;
+    gone = await isGone(model);
+    if (gone) turnOff(root);
+    else if (before) draw();
+  };
+  const send = async (asked) => {
     say("asked the kernel …");
-    model.send(asked);
+    await check();
+    gone ||= model.widget_manager?.kernel === null;
+    if (gone) turnOff(root);
+    else model.send(asked);
   };
   const answered = () => say(model.get("state").said);
   const draw = () => {
     strip?.observer.disconnect();
     strip = build(root, model.get("state"), send);
+    if (gone) turnOff(root);
   };
   paint(root, model.get("colours"));
   draw();
+  check();
   model.on("change:state", draw);
+  model.on("comm_live_update", check);
   model.on("msg:custom", answered);
   el.append(root);
   return () => {
     strip?.observer.disconnect();
     model.off("change:state", draw);
+    model.off("comm_live_update", check);
     model.off("msg:custom", answered);
   };
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
-from traitlets import Dict
+from traitlets import Dict, Unicode
 
-from mlxnb.errors import InvalidOption, MlxnbError
+from mlxnb.errors import InvalidOption, MlxnbError, UnknownBlock
 from mlxnb.notebook.widgets.inspection import inspect_turn
 from mlxnb.notebook.widgets.inspector_html import page
 from mlxnb.notebook.widgets.subshell import as_addressed
@@ -51,6 +52,7 @@ class Inspector(anywidget.AnyWidget):
     _css = HERE / "inspector.css"
     colours = Dict().tag(sync=True)
     state = Dict().tag(sync=True)
+    key = Unicode().tag(sync=True)  # lets the front end find out whether a kernel is there
 
     def __init__(
         self, engine: Engine, turn: Turn | str | None = None, show_text: bool | None = None
@@ -60,6 +62,7 @@ class Inspector(anywidget.AnyWidget):
         both = ORIGINS | PHASES
         colours = {name: [colour.fill, colour.ink] for name, colour in both.items()}
         super().__init__(state=state, colours=colours)
+        self.key = self.model_id
         as_addressed(self)
         self.on_msg(self._told)
 
@@ -103,6 +106,9 @@ class Inspector(anywidget.AnyWidget):
         try:
             self._do(dict(content))
         except MlxnbError as error:
+            if isinstance(error, UnknownBlock):  # what is shown is no more
+                with suppress(MlxnbError):
+                    self.refresh()
             self.state = self.state | {"said": " ".join(str(error).split())}
         finally:
             self.send({"did": content})  # where nothing has changed no state is sent

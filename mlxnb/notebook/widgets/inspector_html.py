@@ -127,5 +127,6 @@ def _tree(state: dict[str, Any]) -> str:
         )
         for piece in state["tree"]
     )
-    said = f"prefix cache: {cache['rows']:,} rows, {cache['bytes']:,} bytes"
+    said = f"prefix cache: {cache['rows']:,} rows, {cache['memory']:,} bytes in memory"
+    said += f", {cache['disk']:,} bytes on disk" if cache["disk"] else ""
     return f"<details><summary>{said}</summary>{_table(lines, head)}</details>"

@@ -6,12 +6,20 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mlxnb.errors import MlxnbError
 from mlxnb.notebook.widgets.chat_blocks import Blocks
+from mlxnb.records.colours import REUSED
 from mlxnb.records.turn import ToolCall, Turn
 from mlxnb.sessions.messages import Message
 
+if TYPE_CHECKING:
+    from mlxnb.sessions.engine import Engine
+
+LONG = 8_000
+"""Tokens of a prompt beyond which nobody is asked where each was reused from."""
+LOST = "gone with its host; the model does not see this turn again"
 _ids = itertools.count(1)
 _ENDS = {
     "length": "cut at max_tokens",
@@ -62,15 +70,20 @@ class Exchange:
         )
         return mine == others
 
-    def end(self, turn: Turn) -> None:
-        """All of a turn that has ended."""
+    def end(self, turn: Turn, took: dict[str, Any]) -> None:
+        """All of a turn that has ended, and its meter."""
         if turn.text != self.text:
             self.text, self.answer = turn.text, Blocks(turn.text)
         if turn.reasoning != self.reasoning:
             self.reasoning, self.thought = turn.reasoning, Blocks(turn.reasoning)
         self.calls = [as_call(call) for call in turn.tool_calls]
-        self.running, self.meter = False, meter(turn)
+        self.running, self.meter = False, took
         self.kept = turn.finish_reason not in ("cancelled", "error")
+
+    def lose(self) -> None:
+        """Its session is gone: what was said stays in sight."""
+        if self.kept:
+            self.kept, self.meter = False, {**(self.meter or {}), "end": LOST}
 
     def told(self) -> dict[str, Any]:
         """All of it, for the front end."""
@@ -94,16 +107,33 @@ def as_call(call: ToolCall) -> dict[str, str]:
     return {"id": call.id, "name": call.name, "arguments": arguments}
 
 
-def meter(turn: Turn) -> dict[str, Any]:
-    """What a turn took, in tokens and seconds, and how it ended where that is unusual."""
-    usage, timing = turn.usage, turn.timing
+def meter(turn: Turn, engine: Engine) -> dict[str, Any]:
+    """What a turn took, in tokens and seconds, and how it ended where that is unusual.
+
+    A turn whose host was lost has no counts: nobody has told them. ``origins`` are the cached
+    tokens by where their KV came from; empty where that is not known.
+    """
+    usage, end = turn.usage, _ENDS.get(turn.finish_reason or "", "")
+    if turn.finish_reason == "error" and not usage.total_tokens:
+        return {"end": end}
     return {
         "cached": usage.cached_tokens,
         "computed": usage.prefill_tokens,
         "generated": usage.output_tokens,
-        "ttft_s": timing.ttft_s,
-        "end": _ENDS.get(turn.finish_reason or "", ""),
+        "origins": _origins(turn, engine),
+        "ttft_s": turn.timing.ttft_s,
+        "end": end,
     }
+
+
+def _origins(turn: Turn, engine: Engine) -> dict[str, int]:
+    if not 0 < turn.cached_tokens <= turn.prompt_tokens <= LONG:
+        return {}
+    try:
+        origins = engine.tokens(turn, show_text=False)["origin"].tolist()
+    except MlxnbError:
+        return {}  # its tokens are not kept, or the host is gone by now
+    return {name: origins.count(name) for name in REUSED if name in origins}
 
 
 def noted(meter: dict[str, Any] | None) -> str:
