@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from host.remote.attached import Attached
+from IPython.core.interactiveshell import InteractiveShell
 from scripted import Gate, load_scripted, model_of, scripted_folder
 
 import mlxnb
 from mlxnb.errors import InvalidOption, SessionExists
+from mlxnb.notebook.magics import register
 from mlxnb.notebook.widgets import chat as chat_module
 from mlxnb.notebook.widgets.chat import Chat
 from mlxnb.notebook.widgets.chat_open import open_chat
@@ -678,6 +680,11 @@ def test_what_is_no_session_is_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_an_empty_name_is_told_over_a_host_too(hosts: list[Any]) -> None:
+def test_an_empty_name_is_told_over_a_host_too(
+    hosts: list[Any], bare_shell: InteractiveShell
+) -> None:
     with pytest.raises(InvalidOption, match="not empty"):
         open_chat(hosts[0], "")
+    register(bare_shell, lambda: hosts[0], lambda other: other or hosts[0])
+    said = Cells(bare_shell).run("%mlx_widget -s ''").mistake
+    assert said.startswith("name is a string that is not empty")
