@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import threading
 from array import array
@@ -70,11 +71,18 @@ class Ledger:
             if record.turn_id not in self._with_tokens:
                 self._drop_tokens(record.turn_id, record)
 
-    def forget(self, session: str) -> None:
-        """Drop the tokens of a session's turns; their rows stay."""
+    def forget(self, session: str, since: dt.datetime) -> None:
+        """Drop the tokens of a session's turns; their rows stay.
+
+        Parameters
+        ----------
+        since
+            When it was made: an earlier one may have had the same name.
+        """
         with self._lock:
             for turn_id, record in list(self._with_tokens.items()):
-                if record.session == session and turn_id not in self._open:
+                own = record.session == session and record.started_at >= since
+                if own and turn_id not in self._open:
                     del self._with_tokens[turn_id]
                     self._drop_tokens(turn_id, record)
 

@@ -230,7 +230,7 @@ class LocalEngine(Engine):
         if forget:
             if session.kept is not None:
                 session.kept.forget()
-            self.ledger.forget(name)
+            self.ledger.forget(name, session.created_at)
             salt = session.options.cache_salt
             others = [each for each in self._sessions if each.options.cache_salt == salt]
             for key, line in session.computed:

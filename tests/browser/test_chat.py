@@ -322,6 +322,7 @@ def test_text_can_be_read_in_both_themes(book: Notebook, pictures: Path) -> None
     for theme, name in (("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")):
         book.command("apputils:change-theme", theme=theme)
         expect(book.page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+        expect(book.page.locator("#jupyterlab-splash")).to_have_count(0)
         shown.root.screenshot(path=pictures / f"chat-{name}.png")
         assert (pictures / f"chat-{name}.png").stat().st_size > 10_000
         pages[name] = luminance(shown.root.evaluate("e => getComputedStyle(e).backgroundColor"))

@@ -172,6 +172,7 @@ def test_texts_are_read_on_light_and_dark_pages(
     talked: Notebook, pictures: Path, theme: str
 ) -> None:
     talked.command("apputils:change-theme", theme=theme)
+    expect(talked.page.locator("#jupyterlab-splash")).to_have_count(0)
     talked.page.set_viewport_size({"width": 1280, "height": 1400})
     widget = shown(talked, "mlxnb.inspect(seen)")
     page = widget.evaluate("(e) => getComputedStyle(document.body).backgroundColor")

@@ -459,10 +459,16 @@ class Secret:
         ]
         life.written()
         self.data = self.entries()
+        self._lines: dict[str, list[int]] = {}
+        for turn in (*self.others, *self.turns):
+            self.line(turn)
 
     def line(self, turn: Turn) -> list[int]:
-        record = self.life.engine.ledger[turn.id]
-        return [*record.prompt, *record.output]
+        """Its tokens, as they were when this was first asked."""
+        if turn.id not in self._lines:
+            record = self.life.engine.ledger[turn.id]
+            self._lines[turn.id] = [*record.prompt, *record.output]
+        return self._lines[turn.id]
 
     @property
     def shared(self) -> int:
@@ -525,13 +531,13 @@ def test_all_that_a_session_has_tried_is_forgotten(open_life: Open, kv: Path, ki
     next(e for e in cancelled.events() if not isinstance(e, Prefill))
     stopped = cancelled.stop()
     kept, others = secret.line(secret.turns[-1]), secret.line(secret.others[-1])
+    lines = [secret.line(turn) for turn in (*sampled.choices, stopped)]
     life.written()
     life.engine.remove_session("own", forget=True)
     life.written()
     held = b"".join(file.read_bytes() for file in kv.iterdir())
     known, checked = pack(kept) + pack(others), 0
-    for turn in (*sampled.choices, stopped):
-        line = secret.line(turn)
+    for line in lines:
         for start in range(0, len(line) - 16, 16):
             block = pack(line[start : start + 16])
             if block not in known:

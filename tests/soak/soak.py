@@ -265,7 +265,8 @@ class Soak:
         for talker in self.talkers:
             turns, talker.turns = talker.turns, []
             for turn in turns:
-                self.look_at(self.engine.ledger[turn])
+                self.look_at(talker.copies.get(turn) or self.engine.ledger[turn])
+            talker.copies.clear()
             seen.forgotten, talker.forgotten = seen.forgotten + talker.forgotten, 0
         if self.faults is not None:
             seen.faults = self.faults.seen
@@ -287,6 +288,9 @@ class Soak:
             name = str(record.error).partition(":")[0]
             assert name in (EXPECTED if self.faults is None else EXPECTED + BY_FAULTS), record.error
             seen.errors[name] += 1
+        if not record.prompt:  # forgotten, by another thread than its own
+            assert record.finish_reason is not None
+            return
         assert 0 <= record.usage.cached_tokens < len(record.prompt)
         assert 0 <= record.disk_tokens + record.joined_tokens <= record.usage.cached_tokens
         assert record.reuse_enabled or record.usage.cached_tokens == 0

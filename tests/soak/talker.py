@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from parity.world import WORDS
 
@@ -19,7 +20,7 @@ from mlxnb.errors import (
     RequestFailed,
     ShortOfMemory,
 )
-from mlxnb.records.turn import Turn
+from mlxnb.records.turn import Turn, TurnRecord
 from mlxnb.sessions.local import LocalEngine
 from mlxnb.sessions.session import Session
 
@@ -45,6 +46,7 @@ class Talker:
         self.sessions: list[Session] = []
         self.turns: list[str] = []
         self.forgotten = 0
+        self.copies: dict[str, TurnRecord] = {}
         self._engine = engine
         self._models = models
 
@@ -90,6 +92,9 @@ class Talker:
         for session in sessions:
             forget = self.random.random() < 0.3
             self.sessions.remove(session)
+            if forget:  # its turns are still to be compared
+                own = [record for record in self._engine.ledger if record.session == session.name]
+                self.copies |= {record.turn_id: replace(record) for record in own}
             self._engine.remove_session(session.name, forget)
             self.forgotten += forget
 
