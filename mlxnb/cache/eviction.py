@@ -55,7 +55,7 @@ def check_free(item: Live | Checkpoint) -> None:
         raise InvalidOption(f"{item.id} cannot go: it {told}")
 
 
-def branch(block: Block) -> list[Block]:
+def free_branch(block: Block) -> list[Block]:
     """A block and all that stand behind it, which can be taken out from the last one on.
 
     Raises
@@ -63,9 +63,7 @@ def branch(block: Block) -> list[Block]:
     InvalidOption
         One of them is in use, or pinned.
     """
-    found = [block]
-    for each in found:  # which grows meanwhile
-        found.extend(each.children.values())
+    found = block.branch()
     if any(each.refs for each in found):
         raise InvalidOption(f"the block {block.id} cannot go: it, or one behind it, is in use")
     if any(each.pinned for each in found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlxnb.cache.checkpoint import Checkpoint
-from mlxnb.cache.eviction import branch, check_free, eviction_order
+from mlxnb.cache.eviction import check_free, eviction_order, free_branch
 from mlxnb.cache.index import Block, PrefixIndex
 from mlxnb.cache.live import Live
 from mlxnb.cache.room import Room
@@ -55,8 +55,8 @@ class Hand:
                 return
             found = self._found(name)
             if isinstance(found, Block):
-                for block in reversed(branch(found)):
-                    self._space_of(block).remove(block)
+                for block in reversed(free_branch(found)):
+                    self._room.space_of(block).remove(block)
                 return
             check_free(found)
             if isinstance(found, Live):
@@ -75,10 +75,6 @@ class Hand:
             return False
         shelf = self._shelf
         return any(shelf.evict(key, name) for key in self._spaces)
-
-    def _space_of(self, block: Block) -> Space:
-        spaces = self._spaces.values()
-        return next(s for s in spaces for other in s.blocks.values() if other is block)
 
     def _found(self, name: str) -> Live | Block | Checkpoint:
         lives = (live for space in self._spaces.values() for live in space.lives)

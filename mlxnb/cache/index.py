@@ -59,6 +59,13 @@ class Block:
         """Position after this block's last token."""
         return self.start + self.length
 
+    def branch(self) -> list[Block]:
+        """It and all that stand behind it, each after what it stands behind."""
+        found = [self]
+        for each in found:  # which grows meanwhile
+            found.extend(each.children.values())
+        return found
+
     def chain(self) -> list[Block]:
         """The blocks from the root (left out) to this one."""
         blocks: list[Block] = []

@@ -298,7 +298,7 @@ class Room:
 
     def _evict_one(self) -> bool:
         """Give up what was used least recently: a leaf block, a hot cache or a checkpoint."""
-        leaf = self._index.oldest_leaf(lambda block: self._space_of(block).frees(block))
+        leaf = self._index.oldest_leaf(lambda block: self.space_of(block).frees(block))
         hots = (hot for space in self._spaces.values() for hot in space.hot()[:1])
         found: list[Block | Live | Checkpoint] = [leaf] if leaf is not None else []
         found += hots
@@ -314,9 +314,10 @@ class Room:
         elif isinstance(item, Checkpoint):
             self._spaces[item.space].forget(item)
         else:
-            self._space_of(item).remove(item)
+            self.space_of(item).remove(item)
 
-    def _space_of(self, block: Block) -> Space:
+    def space_of(self, block: Block) -> Space:
+        """The space that a block is in."""
         assert block.slot is not None, "the root is no leaf"
         slot = block.slot
         return next(s for s in self._spaces.values() if s.blocks.get(slot) is block)

@@ -75,10 +75,7 @@ def _finite_tokens(run: Run) -> list[bool]:
 
 def _take_out(space: Space, block: Block) -> None:
     """Take a block out of the index with all behind it, as far as nobody relies on it."""
-    found = [block]
-    for each in found:  # which grows meanwhile
-        found.extend(each.children.values())
-    for each in reversed(found):
+    for each in reversed(block.branch()):
         if not (each.children or each.refs):
             each.pinned = False
             space.remove(each)
