@@ -188,7 +188,7 @@ class Group:
             if not step.sound:
                 request.fail(_bad_logits(request))
                 continue
-            choice = request.choice(step.logprobs, mx.array([step.token]))
+            choice = request.choice(step.logprobs, step.token)
             if choice is not None:
                 request.choices.append(choice.read(step.token))
             self._accept(request, step.token)

@@ -33,7 +33,8 @@ class Choice:
     ids, values
         The likeliest tokens ``(count,)`` and their log-probabilities, in no order.
     own, rank
-        The log-probability of the token that was drawn, and how many are likelier: scalars.
+        The log-probability of the token that was drawn, and how many are likelier: one number
+        each.
     """
 
     ids: mx.array
@@ -42,8 +43,8 @@ class Choice:
     rank: mx.array
 
     @classmethod
-    def of(cls, logprobs: mx.array, token: mx.array, count: int) -> Choice:
-        """The ``count`` likeliest of ``(vocab,)``, and a token that was drawn, a scalar."""
+    def of(cls, logprobs: mx.array, token: mx.array | int, count: int) -> Choice:
+        """The ``count`` likeliest of ``(vocab,)``, and a token that was drawn, one number."""
         ids = mx.argpartition(-logprobs, max(0, count - 1))[:count]
         own = logprobs[token]
         return cls(ids, logprobs[ids], own, (logprobs > own).sum())

@@ -80,10 +80,10 @@ class Request:
     done: bool = False
     ends: threading.Lock = field(default_factory=threading.Lock)
 
-    def choice(self, logprobs: mx.array, drawn: mx.array) -> Choice | None:
-        """What a token ``(1,)`` was drawn from, ``(vocab,)``, if that is wanted."""
+    def choice(self, logprobs: mx.array, drawn: mx.array | int) -> Choice | None:
+        """What a token was drawn from, ``(vocab,)`` or ``(1, vocab)``, if that is wanted."""
         count = self.sampling.logprobs
-        return None if count is None else Choice.of(logprobs, drawn[0], count)
+        return None if count is None else Choice.of(logprobs.reshape(-1), drawn, count)
 
     @property
     def tokens(self) -> list[int]:

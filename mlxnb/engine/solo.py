@@ -93,7 +93,7 @@ class Solo:
         logprobs = normalized(logits)
         drawn = self.request.sampler(logprobs)
         likely = mx.take(logprobs, drawn)
-        choice = self.request.choice(logprobs[0], drawn)
+        choice = self.request.choice(logprobs, drawn)
         mx.async_eval(drawn, likely, choice.arrays if choice is not None else [])
         return drawn, likely, choice
 
