@@ -51,9 +51,12 @@ class Hand:
             It is in use, or pinned.
         """
         with self._room.lock:
-            if self._evict_from_disk(name):
-                return
-            found = self._found(name)
+            try:
+                found = self._found(name)
+            except UnknownBlock:
+                if self._evict_from_disk(name):
+                    return
+                raise
             if isinstance(found, Block):
                 for block in reversed(free_branch(found)):
                     self._room.space_of(block).remove(block)
@@ -71,10 +74,8 @@ class Hand:
 
     def _evict_from_disk(self, name: str) -> bool:
         """Delete what is on disk alone, with all behind it; False: there is no such thing."""
-        if self._shelf is None or self._index.get(name) is not None:
-            return False
         shelf = self._shelf
-        return any(shelf.evict(key, name) for key in self._spaces)
+        return shelf is not None and any(shelf.evict(key, name) for key in self._spaces)
 
     def _found(self, name: str) -> Live | Block | Checkpoint:
         lives = (live for space in self._spaces.values() for live in space.lives)
