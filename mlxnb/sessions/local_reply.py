@@ -63,7 +63,7 @@ class LocalReply(Reply):
         for request in self._requests:
             request.cancelled = True
 
-    def events(self) -> Iterator[Event]:
+    def _events(self) -> Iterator[Event]:
         """See `Reply.events`."""
         while self._read < len(self._requests):
             event = self._next(self._requests[self._read])

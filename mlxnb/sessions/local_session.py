@@ -127,10 +127,13 @@ class LocalSession(Session):
         self._take()
         try:
             wanted = sampling.over(self.options.sampling)
-            return self._engine.start(self, new, wanted, source, shape)
+            reply = self._engine.start(self, new, wanted, source, shape)
         except BaseException:
             self._busy.release()
             raise
+        last = new[-1] if new else {}
+        self._tell(last["content"] if last.get("role") == "user" else None, reply, source)
+        return reply
 
     def _take(self) -> None:
         if not self._busy.acquire(blocking=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mlxnb.engine.events import Done, Event, Prefill
 from mlxnb.errors import RequestFailed
@@ -23,6 +23,7 @@ class Reply(ABC):
     """
 
     turn: Turn | None = None
+    _taps: tuple[Callable[[Event], None], ...] = ()
 
     @property
     @abstractmethod
@@ -34,6 +35,13 @@ class Reply(ABC):
         """Stop within one step; what is there by then stays on the turn. Any thread may call."""
 
     @abstractmethod
+    def _events(self) -> Iterator[Event]:
+        """See ``events``."""
+
+    def tap(self, tell: Callable[[Event], None]) -> None:
+        """Tell of each event that ``events`` gives to anybody from now on; must not raise."""
+        self._taps = (*self._taps, tell)
+
     def events(self) -> Iterator[Event]:
         """Progress and pieces as they come; ends when the turn is there.
 
@@ -42,6 +50,10 @@ class Reply(ABC):
         RequestFailed
             The turn ended in an error; it carries the partial turn.
         """
+        for event in self._events():
+            for tell in self._taps:
+                tell(event)
+            yield event
 
     def deltas(self) -> Iterator[Delta]:
         """The pieces of the answer, as users see them."""

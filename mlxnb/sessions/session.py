@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions import exported as files
@@ -26,6 +27,19 @@ from mlxnb.sessions.toolbox_rounds import run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Onlooker(Protocol):
+    """Sees the turns of a session begin, as a chat does that shows them."""
+
+    def reply_begun(self, said: str | None, reply: Reply, source: Source) -> None:
+        """A turn has begun; returns at once and does not raise.
+
+        Parameters
+        ----------
+        said
+            What the user said; None: it goes on from results of tools.
+        """
 
 
 class Session(ABC):
@@ -169,6 +183,15 @@ class Session(ABC):
         **sampling: Any,
     ) -> Reply:
         """As ``send``, returning at once: the answer's events can be followed and cancelled."""
+
+    @cached_property
+    def onlookers(self) -> WeakSet[Onlooker]:
+        """Who is told of turns that begin in this process."""
+        return WeakSet()
+
+    def _tell(self, said: str | None, reply: Reply, source: Source) -> None:
+        for onlooker in list(self.onlookers):
+            onlooker.reply_begun(said, reply, source)
 
     # --- functions ----------------------------------------------------------------------------
 

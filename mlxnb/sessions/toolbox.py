@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, Protocol
 
 from mlxnb.errors import InvalidOption
 from mlxnb.records.turn import ToolCall
@@ -13,7 +14,6 @@ from mlxnb.sessions.toolbox_calls import Called
 
 Consent = Literal["yes", "no", "always"]
 """``always``: for this call and all further ones of its function."""
-Ask = Callable[[ToolCall], Consent]
 ROUNDS = 8
 """How often in one run calls are answered, where nobody says otherwise."""
 ROWS = 10_000
@@ -24,8 +24,22 @@ INTERRUPTED = "interrupted by the user before it was done"
 REFUSED = "the user refused this call"
 
 
+Outcome = tuple[str, bool, float]
+"""What a function returned or raised, whether it raised, and for how many seconds it ran."""
+
+
+class Caller(Protocol):
+    """Who makes calls."""
+
+    def ask(self, call: ToolCall) -> Consent:
+        """Ask the user whether a call may be made."""
+
+    def carry_out(self, call: ToolCall, work: Callable[[], Outcome]) -> Outcome:
+        """Do the work where it is to be done, which makes the call."""
+
+
 class Toolbox:
-    """Functions by their names. They are called where ``answer`` is: in the caller's thread.
+    """Functions by their names.
 
     Attributes
     ----------
@@ -75,9 +89,9 @@ class Toolbox:
         """The names of functions that are asked about before they are called."""
         return [function.name for function in self if function.confirm]
 
-    def answer(self, call: ToolCall, turn_id: str, ask: Ask) -> Called:
+    def answer(self, call: ToolCall, turn_id: str, caller: Caller) -> Called:
         """Make a call, if it may be made. What goes wrong is its error; an interrupt is raised."""
-        return self._noted(self._answered(call, turn_id, ask))
+        return self._noted(self._answered(call, turn_id, caller))
 
     def drop(self, call: ToolCall, turn_id: str, why: str) -> Called:
         """Take note of a call that is not made, or not to its end."""
@@ -106,7 +120,7 @@ class Toolbox:
         self.calls = [*self.calls, called][-ROWS:]
         return called
 
-    def _answered(self, call: ToolCall, turn_id: str, ask: Ask) -> Called:
+    def _answered(self, call: ToolCall, turn_id: str, caller: Caller) -> Called:
         facts = (call.id, turn_id, call.name, call.arguments)
         function = self._functions.get(call.name)
         if function is None:
@@ -116,22 +130,26 @@ class Toolbox:
             arguments = function.arguments(call.arguments)
         except ValueError as error:
             return Called(*facts, error=cut(f"the arguments are wrong: {error}"))
-        confirmed = self._confirmed(function, call, ask)
+        confirmed = self._confirmed(function, call, caller)
         if confirmed is False:
             return Called(*facts, error=REFUSED, confirmed=False)
-        begin, failed = time.perf_counter(), False
-        try:
-            whole = function.returned(arguments)
-        except (Exception, SystemExit) as error:
-            whole, failed = f"{type(error).__name__}: {error}", True
-        seconds, text = time.perf_counter() - begin, cut(whole)
-        result, failure = (None, text) if failed else (text, None)
+        whole, failed, seconds = caller.carry_out(call, partial(_outcome, function, arguments))
+        result, failure = (None, cut(whole)) if failed else (cut(whole), None)
         return Called(*facts, result, failure, seconds, confirmed, len(whole))
 
-    def _confirmed(self, function: Function, call: ToolCall, ask: Ask) -> bool | None:
+    def _confirmed(self, function: Function, call: ToolCall, caller: Caller) -> bool | None:
         if not function.confirm:
             return None
-        consent = ask(call)
+        consent = caller.ask(call)
         if consent == "always":
             function.confirm = False
         return consent != "no"
+
+
+def _outcome(function: Function, arguments: Mapping[str, Any]) -> Outcome:
+    begin, failed = time.perf_counter(), False
+    try:
+        whole = function.returned(arguments)
+    except (Exception, SystemExit) as error:
+        whole, failed = f"{type(error).__name__}: {error}", True
+    return whole, failed, time.perf_counter() - begin

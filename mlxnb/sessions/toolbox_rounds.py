@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mlxnb.errors import ContextOverflow, InvalidOption
 from mlxnb.records.turn import Source, ToolCall, Turn
 from mlxnb.sessions.reply import Reply
-from mlxnb.sessions.toolbox import INTERRUPTED, Consent
+from mlxnb.sessions.toolbox import INTERRUPTED, Consent, Outcome
 from mlxnb.sessions.toolbox_calls import Called
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WORDS: dict[str, Consent] = {
 
 
 class Watcher:
-    """Sees a run go on. This one waits, asks with ``input`` and warns."""
+    """Sees a run go on. This one waits, asks with ``input``, calls where it is, and warns."""
 
     def turn(self, begin: Callable[[], Reply]) -> Turn:
         """Begin a turn, and wait for it."""
@@ -43,6 +43,15 @@ class Watcher:
     def note(self, text: str) -> None:
         """Say something about the run to the user."""
         warnings.warn(text, stacklevel=5)  # where `Session.run` was called
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody is there to be asked."""
+        return _can_ask()
+
+    def carry_out(self, call: ToolCall, work: Callable[[], Outcome]) -> Outcome:
+        """See `Caller.carry_out`."""
+        return work()
 
     def ask(self, call: ToolCall) -> Consent:
         """Ask the user whether a call may be made; no answer at all is a no."""
@@ -71,7 +80,7 @@ def run(
     rounds = session.toolbox.rounds if rounds is None else rounds
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
         raise InvalidOption(f"rounds is a whole number, 0 or more, not {rounds!r}")
-    if session.toolbox.asking and not _can_ask():
+    if session.toolbox.asking and not watcher.can_ask:
         raise _cannot(session.toolbox.asking)
     first, later = _first(session, options), _later(options)
     turn = watcher.turn(lambda: session.reply(text, source=source, **first))
@@ -116,7 +125,7 @@ def _answer(session: Session, turn: Turn, watcher: Watcher) -> None:
     box, made = session.toolbox, 0
     try:
         for call in turn.tool_calls:
-            called = box.answer(call, turn.id, watcher.ask)
+            called = box.answer(call, turn.id, watcher)
             made += 1
             _file(session, called)
             watcher.called(called)

@@ -679,7 +679,7 @@ from mlxnb.sessions.reply import Reply
 class Spoken(Reply):
     turn_id = "spoken"
     def cancel(self): pass
-    def events(self):
+    def _events(self):
         words = []
         for n in range(10_000):
             words.append(f"w{n}" + ("\\n\\n" if n % 50 == 49 else " "))

@@ -267,12 +267,78 @@ def test_turns_of_other_doors_are_shown(place: Any, say: Any, chat: Any) -> None
     front = chat(session)
     until(lambda: front.said == [("before", "<p>Hello.</p>\n")])
     session.send("from a cell")
-    until(lambda: len(front.said) == 2)
+    until(lambda: len(front.said) == 2 and not front.busy)
     assert front.said[1] == ("from a cell", "<p>Again.</p>\n")
     meter = front.shown[max(front.shown)]["meter"]
     assert meter["generated"] == session.last.output_tokens
     session.rewind(2)
     until(lambda: front.said == [])
+
+
+def test_a_turn_of_another_door_streams_and_can_be_stopped(
+    place: Any, say: Any, chat: Any
+) -> None:
+    name = say("One two three four five six seven eight.")
+    session = place.session(name="s")
+    front, other = chat(session), chat(session)
+    with Gate(model_of(getattr(place, "local", place), name), calls=5) as gate:
+        answer = session.reply("from a cell")
+        reader = threading.Thread(target=answer.outcome)
+        reader.start()
+        gate.wait()
+        for each in front, other:
+            until(lambda each=each: each.said and "One" in each.said[-1][1])
+            assert each.busy and each.said[-1][0] == "from a cell"
+        late = chat(session)
+        assert late.busy and late.said[-1][0] == "from a cell"
+        front.ask("stop")
+        until(lambda: answer_cancelled(answer, place))
+    reader.join()
+    until(lambda: not (front.busy or other.busy or late.busy))
+    (shown,) = front.shown.values()
+    assert not shown["kept"] and shown["meter"]["end"].startswith("stopped")
+    assert front.shown == other.shown == late.shown
+    assert "eight" in source(front.say("more")["answer"])
+
+
+def answer_cancelled(answer: Any, place: Any) -> bool:
+    """Whether the engine knows that a reply is to stop."""
+    requests = getattr(answer, "_requests", None)
+    return all(request.cancelled for request in requests) if requests else answer._cancelled
+
+
+def test_a_turn_that_nobody_reads_is_shown_at_its_end(place: Any, say: Any, chat: Any) -> None:
+    say("Hello.")
+    session = place.session(name="s")
+    front = chat(session)
+    reply = session.reply("unread")
+    until(lambda: reply.turn is not None)
+    until(lambda: front.said == [("unread", "<p>Hello.</p>\n")])
+    until(lambda: not front.busy)
+    before = dict(front.shown)
+    front._room.look(deep=True)
+    assert front.shown == before
+
+
+def test_calls_of_another_door_are_shown_in_their_order(place: Any, say: Any, chat: Any) -> None:
+    say(CALL, CALL, "Done.")
+    session = place.session(name="s")
+
+    def add(a: int) -> int:
+        """Double a number."""
+        return 2 * a
+
+    session.tool(add, confirm=False)
+    front = chat(session)
+    session.run("add")
+    until(lambda: len(front.shown) == 3 and not front.busy)
+    shown = list(front.shown.values())
+    assert [told["said"] for told in shown] == ["add", None, None]
+    assert [[r["text"] for r in told["results"]] for told in shown] == [[], ["4"], ["4"]]
+    assert all(told["kept"] and told["meter"]["generated"] for told in shown)
+    before = dict(front.shown)
+    front._room.look(deep=True)
+    assert front.shown == before and len(front.of("transcript")) == 1
 
 
 def test_an_edit_forks_and_leaves_the_old_branch(place: Any, say: Any, chat: Any) -> None:
@@ -371,9 +437,9 @@ def test_thoughts_and_calls_and_results_are_shown(place: Any, say: Any, chat: An
     until(lambda: front.of("refused"))
     assert "send_tool_result is due" in front.of("refused")[0]["reason"]
     front.session.send_tool_result(call["id"], 4)
-    until(lambda: len(front.said) == 2)
+    until(lambda: front.shown[max(front.shown)]["results"])
     last = front.shown[max(front.shown)]
-    assert last["said"] is None
+    assert last["said"] is None and len(front.shown) == 2
     assert last["results"] == [{"id": call["id"], "name": "add", "text": "4"}]
     assert source(last["answer"]) == "<p>It is four.</p>\n"
 
@@ -418,20 +484,91 @@ def test_too_many_rounds_are_told(place: Any, say: Any, chat: Any) -> None:
     assert "the limit of 1 rounds" in told["meter"]["problem"]
 
 
-def test_a_function_that_must_be_asked_about_is_not_called(place: Any, say: Any, chat: Any) -> None:
-    say(CALL)
-    session = place.session(name="s")
+def pending(front: Front) -> dict[str, Any] | None:
+    """The call that the page asks about now."""
+    asked = [told["pending"] for told in front.shown.values() if told["pending"] is not None]
+    return asked[0] if asked and asked[0]["state"] == "ask" else None
 
-    def add(a: int) -> int:
-        """Double a number."""
-        raise AssertionError("it is called")
 
-    session.tool(add)
+def asked(front: Front) -> dict[str, Any]:
+    until(lambda: pending(front))
+    found = pending(front)
+    assert found is not None and front.busy
+    return found
+
+
+@pytest.fixture
+def adder(place: Any) -> Callable[..., tuple[Any, list[int]]]:
+    """A session with a function that is asked about, and with what it was called."""
+
+    def make() -> tuple[Any, list[int]]:
+        session, called = place.session(name="s"), list[int]()
+
+        @session.tool
+        def add(a: int) -> int:
+            """Double a number."""
+            called.append(a)
+            return 2 * a
+
+        return session, called
+
+    return make
+
+
+def test_a_call_is_asked_about_on_the_page(say: Any, chat: Any, adder: Any) -> None:
+    say(CALL, "It is four.")
+    session, called = adder()
+    front, other = chat(session), chat(session)
+    front.ask("send", text="add")
+    call = asked(front)
+    assert (call["name"], call["arguments"]) == ("add", '{"a": 2}')
+    assert asked(other) == call and asked(chat(session)) == call  # on pages that come later too
+    assert called == []
+    other.ask("answer", call=call["id"], consent="yes")
+    told = front.end()
+    assert called == [2] and told["results"][0]["text"] == "4"
+    assert pending(front) is None and not front.busy
+    assert session.calls()["confirmed"].tolist() == [True]
+    front.ask("answer", call=call["id"], consent="yes")
+    until(lambda: front.of("refused"))
+    assert front.of("refused")[-1]["reason"] == "this call is not asked about any more"
+
+
+def test_a_refused_call_is_told_to_the_model(say: Any, chat: Any, adder: Any) -> None:
+    say(CALL, "Then not.")
+    session, called = adder()
     front = chat(session)
     front.ask("send", text="add")
+    front.ask("answer", call=asked(front)["id"], consent="perhaps")
     until(lambda: front.of("refused"))
-    assert "before add is called you are asked" in front.of("refused")[0]["reason"]
-    assert session.turns == 0
+    assert front.of("refused")[-1]["reason"] == "a call is answered with yes, no, always"
+    front.ask("answer", call=asked(front)["id"], consent="no")
+    told = front.end()
+    assert told["results"][0]["text"] == "[tool error] the user refused this call"
+    assert called == [] and source(told["answer"]) == "<p>Then not.</p>\n"
+
+
+def test_always_is_asked_once(say: Any, chat: Any, adder: Any) -> None:
+    say(CALL, CALL, "Done.")
+    session, called = adder()
+    front = chat(session)
+    front.ask("send", text="add")
+    front.ask("answer", call=asked(front)["id"], consent="always")
+    front.end()
+    assert called == [2, 2] and session.calls()["confirmed"].isna().tolist() == [False, True]
+
+
+def test_stopping_where_it_is_asked_makes_no_call(say: Any, chat: Any, adder: Any) -> None:
+    say(CALL, "I see.")
+    session, called = adder()
+    front = chat(session)
+    front.ask("send", text="add")
+    asked(front)
+    front.ask("stop")
+    until(lambda: not front.busy)
+    assert called == [] and session.turns == 1 and pending(front) is None
+    assert session.calls()["error"].tolist() == ["interrupted by the user before it was done"]
+    assert source(front.say("never mind")["answer"]) == "<p>I see.</p>\n"
 
 
 def test_stopping_in_a_function_ends_the_rounds(place: Any, say: Any, chat: Any) -> None:

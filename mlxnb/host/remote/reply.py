@@ -76,7 +76,7 @@ class RemoteReply(Reply):
         except MlxnbError:
             return  # it has ended, or the host has: the reader sees that
 
-    def events(self) -> Iterator[Event]:
+    def _events(self) -> Iterator[Event]:
         """See `Reply.events`."""
         while True:
             try:

@@ -17,6 +17,7 @@ const ATTRIBUTES = {
 
 // What takes keys itself: JupyterLab's keys, such as b for a new cell, are not meant there.
 const KEYED = new Set(["button", "input", "select", "summary", "textarea"]);
+const ANSWERS = { __proto__: null, y: "yes", n: "no", a: "always" };
 
 /** An element with properties and children; strings become text. */
 function make(name, properties = {}, ...children) {
@@ -126,6 +127,7 @@ class Exchange {
     this.thought = make("details", { className: "mlxnb-thought", hidden: true }, make("summary", {}, "Reasoning"), this.reasoning);
     this.answer = make("div", { className: "mlxnb-answer" });
     this.calls = make("div");
+    this.question = make("div", { className: "mlxnb-question", hidden: true, tabIndex: -1, role: "group" });
     this.progress = make("progress", { max: 1, value: 0, aria: { label: "Prefill" } });
     this.done = make("span");
     this.prefill = make("div", { className: "mlxnb-prefill", hidden: true }, this.progress, this.done);
@@ -145,6 +147,7 @@ class Exchange {
       this.thought,
       this.answer,
       this.calls,
+      this.question,
       this.prefill,
       this.meter,
       this.own,
@@ -163,14 +166,27 @@ class Exchange {
     this.thought.hidden = !told.reasoning.length;
     this.setCalls(told.calls);
     this.prefill.hidden = true;
-    this.own.hidden = told.running;
-    this.element.setAttribute("aria-busy", String(told.running));
+    this.setPending(told.pending);
+    this.own.hidden = told.running || Boolean(told.pending);
+    this.element.setAttribute("aria-busy", String(this.own.hidden));
     this.element.classList.toggle("mlxnb-lost", !told.running && !told.kept);
     this.meter.replaceChildren(...metered(told.meter));
   }
 
   setCalls(calls) {
     this.calls.replaceChildren(...calls.map((c) => folded(`call ${c.name}`, c.arguments)));
+  }
+
+  /** A call that the user is asked about, that waits for a cell's end, or that takes a while. */
+  setPending(pending) {
+    const key = pending ? `${pending.state} ${pending.id}` : "";
+    if (this.question.dataset.key === key) return;
+    this.question.dataset.key = key;
+    this.question.hidden = !pending;
+    const asks = pending?.state === "ask";
+    const answers = asks ? CONSENTS.map(([text, title, consent]) => button(text, title, `answer-${consent}`)) : [];
+    this.question.replaceChildren(...(pending ? [make("span", {}, SAID[pending.state](pending)), ...answers] : []));
+    this.question.setAttribute("aria-label", asks ? `May ${pending.name} be called?` : "");
   }
 
   stream(news) {
@@ -190,6 +206,17 @@ class Exchange {
     this.done.textContent = `prefill ${count(done)} of ${count(total)} tokens, ${count(cached)} cached`;
   }
 }
+
+const CONSENTS = [
+  ["Yes", "Make this call (y)", "yes"],
+  ["No", "Do not make this call (n)", "no"],
+  ["Always", "Make this call and all further ones of this function (a)", "always"],
+];
+const SAID = {
+  ask: (call) => `Call ${call.name} ${call.arguments}?`,
+  wait: (call) => `${call.name} is called when the running cell has ended.`,
+  run: (call) => `${call.name} is running …`,
+};
 
 function folded(name, text) {
   return make("details", { className: "mlxnb-call" }, make("summary", {}, name), make("pre", {}, text));
@@ -343,6 +370,8 @@ class Chat {
       const editor = event.target.closest(".mlxnb-editor");
       if (editor) this.closeEditor(editor);
       else if (this.busy || this.sending) this.stop();
+    } else if (ANSWERS[event.key] && !modified(event) && event.target.closest(".mlxnb-question")) {
+      this.answer(event.target, ANSWERS[event.key]);
     } else if (event.key === "Enter" && event.shiftKey && event.target.tagName === "TEXTAREA") {
       newLine(event.target);
     } else if (event.key === "Enter" && !event.isComposing) {
@@ -370,6 +399,7 @@ class Chat {
       "copy-answer": () => this.copy(exchange.answer.innerText),
       "copy-code": () => this.copy(code()),
       "run-code": () => this.runCode(code()),
+      ...Object.fromEntries(Object.values(ANSWERS).map((said) => [`answer-${said}`, () => this.answer(pressed, said)])),
     };
     actions[pressed.dataset.action]();
   }
@@ -388,6 +418,14 @@ class Chat {
   stop() {
     this.model.send({ kind: "stop" });
     this.say("Stopping …");
+  }
+
+  /** Say whether the call may be made that is asked about where `target` is. */
+  answer(target, consent) {
+    const { told } = this.exchanges.get(Number(target.closest(".mlxnb-exchange").dataset.id));
+    if (told.pending?.state !== "ask") return;
+    this.ask({ kind: "answer", call: told.pending.id, consent });
+    this.box.focus();
   }
 
   openEditor(exchange) {
@@ -539,6 +577,19 @@ class Chat {
     }
     this.setBusy(busy);
     if (!busy) this.report(ended(exchange.meter ?? {}));
+    else this.attend(exchange);
+  }
+
+  /** Say what a call waits for; who is in this chat and writes nothing can answer with a key. */
+  attend({ id, pending }) {
+    if (!pending && this.attended) this.report("Answering …");
+    this.attended = Boolean(pending);
+    if (!pending) return;
+    this.report(pending.state === "ask" ? `May ${pending.name} be called? y, n or a (always).` : SAID[pending.state](pending));
+    if (pending.state !== "ask") return;
+    const { question } = this.exchanges.get(id);
+    question.scrollIntoView({ block: "nearest" });
+    if (this.root.contains(document.activeElement) && !this.box.value) question.focus();
   }
 
   stream(told) {
@@ -559,6 +610,8 @@ class Chat {
     if (follows) this.log.scrollTop = this.log.scrollHeight;
   }
 }
+
+const modified = (event) => event.ctrlKey || event.altKey || event.metaKey;
 
 /** How a turn has ended. */
 const ended = ({ problem, end }) => problem || (end ? `The answer has ended: ${end}.` : "The answer is complete.");

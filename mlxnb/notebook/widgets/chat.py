@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import anywidget
 from IPython.display import DisplayHandle, display
@@ -19,6 +20,7 @@ from mlxnb.notebook.widgets.chat_rooms import gone, refound, rooms
 from mlxnb.notebook.widgets.subshell import as_addressed
 from mlxnb.notebook.widgets.transcript import Exchange
 from mlxnb.notebook.widgets.transcript_html import as_bundle
+from mlxnb.sessions.toolbox import Consent
 
 if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 SAMPLING = ("temperature", "top_p", "max_tokens", "seed")
 """What the widget's controls set."""
+CONSENTS: dict[str, Consent] = {consent: consent for consent in get_args(Consent)}
 
 
 class Chat(anywidget.AnyWidget):
@@ -65,6 +68,7 @@ class Chat(anywidget.AnyWidget):
         as_addressed(self)
         self._engine, self._now = engine, now or (lambda: engine)
         self._order = threading.Lock()
+        self._context = contextvars.copy_context()  # what functions print stands under the cell
         self._copies: list[Any] = []  # DisplayHandles
         self._views: set[Any] = set()  # those of the front end; without any it is told nothing
         self._room = rooms(engine).enter(session, self)
@@ -162,6 +166,7 @@ class Chat(anywidget.AnyWidget):
             "hello": self._hello,
             "bye": self._bye,
             "send": self._say,
+            "answer": self._answer,
             "edit": self._edit,
             "regenerate": self._edit,
             "list": self._list,
@@ -212,7 +217,15 @@ class Chat(anywidget.AnyWidget):
         }
 
     def _say(self, asked: Told, refuse: Callable[[str], None]) -> None:
-        self._room.send(_text(asked), _sampling(asked), refuse, asked.get("id"))
+        given = _text(asked), _sampling(asked)
+        self._room.send(*given, refuse, asked.get("id"), self._context)
+
+    def _answer(self, asked: Told, refuse: Callable[[str], None]) -> None:
+        """The user says whether a call may be made."""
+        consent = CONSENTS.get(str(asked.get("consent")))
+        if consent is None:
+            raise InvalidOption(f"a call is answered with {', '.join(CONSENTS)}")
+        self._room.answer(str(asked.get("call")), consent)
 
     def _edit(self, asked: Told, refuse: Callable[[str], None]) -> None:
         """Go on in a branch; where that is refused, in the session as it was."""
@@ -229,7 +242,7 @@ class Chat(anywidget.AnyWidget):
 
         text = _text(asked) if "text" in asked else said
         self._enter(fork)
-        self._room.send(text, _sampling(asked), back, asked.get("id"))
+        self._room.send(text, _sampling(asked), back, asked.get("id"), self._context)
         self._tell_all()
 
     def _new(self, asked: Told, refuse: Callable[[str], None]) -> None:

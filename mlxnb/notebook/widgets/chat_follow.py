@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.engine.events import Event, Piece, Prefill
@@ -12,7 +13,6 @@ from mlxnb.notebook.widgets.transcript import Exchange, as_call
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
-    from mlxnb.sessions.reply import Reply
 
 TICK_S = 0.01
 """Between two looks at whether the next showing is due."""
@@ -34,12 +34,12 @@ class Following:
         self._fresh, self._over = threading.Event(), threading.Event()
         self._news: dict[str, Any] = {}
 
-    def follow(self, reply: Reply) -> None:
+    def follow(self, events: Iterable[Event]) -> None:
         """Note all events; another thread shows them, also when none follow for a while."""
         shower = threading.Thread(target=self._show, name="mlxnb-chat-show", daemon=True)
         shower.start()
         try:
-            for event in reply.events():
+            for event in events:
                 self._take(event)
                 self._fresh.set()
         finally:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxnb.errors import InvalidOption, MlxnbError, SessionBusy
+from mlxnb.notebook.widgets.chat_onlook import Onlooking
 from mlxnb.notebook.widgets.chat_turn import ChatTurn
 from mlxnb.notebook.widgets.transcript import Exchange, exchanges, merged, meter
 
 if TYPE_CHECKING:
-    from mlxnb.records.turn import Turn
+    from mlxnb.records.turn import Source, Turn
     from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.reply import Reply
     from mlxnb.sessions.session import Session
+    from mlxnb.sessions.toolbox import Consent
 
 Told = dict[str, Any]
 
@@ -51,7 +55,9 @@ class Room:
         self._last: Turn | None = None
         self._count = -1
         self._epoch = 0  # turns of chats that have begun or ended
-        self._elsewhere = False  # a turn of another door is running
+        self._elsewhere = False  # a turn of another process is running
+        self._seen: Onlooking | None = None  # the last turn of another door that is shown
+        session.onlookers.add(self)
         self.look(deep=True)
 
     # --- listeners ----------------------------------------------------------------------------
@@ -103,7 +109,7 @@ class Room:
     @property
     def busy(self) -> bool:
         """Whether a turn runs, be it one of another door."""
-        return self._turn is not None or self._elsewhere
+        return self._turn is not None or self._seen is not None or self._elsewhere
 
     def send(
         self,
@@ -111,6 +117,7 @@ class Room:
         sampling: dict[str, Any],
         refused: Callable[[str], None],
         request: str | None = None,
+        context: contextvars.Context | None = None,
     ) -> None:
         """Say something; returns at once.
 
@@ -120,6 +127,8 @@ class Room:
             Called with the reason if no turn comes of it.
         request
             The front end's own id of it.
+        context
+            Where what functions print belongs; None: where this is called.
 
         Raises
         ------
@@ -131,7 +140,8 @@ class Room:
                 name = self.session.name
                 raise SessionBusy(f"the session {name!r} is answering; wait, or stop it")
             self._epoch += 1
-            self._turn = ChatTurn(self, text, request, refused)
+            here = context or contextvars.copy_context()
+            self._turn = ChatTurn(self, text, request, refused, here)
             self._turn.begin(sampling)
 
     def stop(self) -> None:
@@ -139,31 +149,47 @@ class Room:
         with self.lock:
             if self._turn is not None:
                 self._turn.stop()
+            if self._seen is not None:
+                self._seen.stop()
+
+    def answer(self, call_id: str, consent: Consent) -> None:
+        """Say whether a call may be made.
+
+        Raises
+        ------
+        InvalidOption
+            Nobody asks about that call.
+        """
+        with self.lock:
+            if self._turn is None or not self._turn.answer(call_id, consent):
+                raise InvalidOption("this call is not asked about any more")
 
     def begun(self, exchange: Exchange) -> None:
         """A turn has begun: it is shown from now on."""
         with self.lock:
             self._shown.append(exchange)
-            self._tell_of(exchange, busy=True)
+            self.show(exchange)
 
     def changed(self, exchange: Exchange) -> None:
         """A turn is over, and another one follows by itself."""
         with self.lock:
             self._count += exchange.kept
-            self._tell_of(exchange, busy=True)
+            self.show(exchange)
 
     def ended(self, exchange: Exchange | None) -> None:
         """The last turn of what ran here is over; None: it never began."""
         with self.lock:
             self._epoch += 1
-            self._turn = None
+            self._turn, self._elsewhere = None, False
             self._last = self.session.last
             if exchange is not None:
                 self._count += exchange.kept
-                self._tell_of(exchange, busy=False)
+                self.show(exchange)
 
-    def _tell_of(self, exchange: Exchange, busy: bool) -> None:
-        self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": busy})
+    def show(self, exchange: Exchange) -> None:
+        """Show a turn as it is now."""
+        with self.lock:
+            self.tell({"kind": "exchange", "exchange": exchange.told(), "busy": self.busy})
 
     def inherit(self, lost: Sequence[Exchange]) -> None:
         """Show what was said in a session of that name whose host is gone, before all else."""
@@ -201,8 +227,28 @@ class Room:
 
     # --- turns of other doors -----------------------------------------------------------------
 
+    def reply_begun(self, said: str | None, reply: Reply, source: Source) -> None:
+        """See `Onlooker`: a turn that is none of a chat's is shown as it goes on."""
+        if source == "widget" or not self.heard:
+            return
+        with self.lock:
+            self._epoch += 1
+            self._seen = seen = Onlooking(self, said, reply, self._seen)
+            seen.begin()
+
+    def over(self, seen: Onlooking, exchange: Exchange) -> None:
+        """A turn of another door is over."""
+        with self.lock:
+            self._epoch += 1
+            if self._seen is seen:
+                self._seen = None
+            if seen.sure:
+                self._last = self.session.last
+                self._count += exchange.kept
+            self.show(exchange)
+
     def look(self, deep: bool = False) -> None:
-        """See whether the session has gone on elsewhere, as in a cell, and show it.
+        """See whether the session has gone on elsewhere, as in another notebook, and show it.
 
         Parameters
         ----------
@@ -210,7 +256,9 @@ class Room:
             Ask the engine; otherwise only what this process knows of the session is looked at.
         """
         session, last, epoch = self.session, self.session.last, self._epoch
-        if self._turn is not None or not (deep or last is not self._last):
+        if self._turn is not None or self._seen is not None:
+            return
+        if not (deep or last is not self._last):
             return
         try:
             elsewhere, count = session.answering, session.turns

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mlxnb.errors import InvalidOption, MlxnbError, RequestFailed
+from mlxnb.errors import MlxnbError, RequestFailed
 from mlxnb.notebook.pace import Pace
+from mlxnb.notebook.widgets.chat_calls import Calls, Pending, Stopped
 from mlxnb.notebook.widgets.chat_follow import Following
-from mlxnb.notebook.widgets.transcript import Exchange, meter
+from mlxnb.notebook.widgets.transcript import Exchange, as_result, meter
+from mlxnb.sessions.toolbox import Consent, Outcome
 from mlxnb.sessions.toolbox_rounds import Watcher, run
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
-    from mlxnb.records.turn import Turn
+    from mlxnb.records.turn import ToolCall, Turn
     from mlxnb.sessions.reply import Reply
     from mlxnb.sessions.toolbox_calls import Called
 
 log = logging.getLogger(__name__)
-
-
-class _Stopped(Exception):
-    """The user has stopped it between two turns."""
 
 
 class ChatTurn(Watcher):
@@ -37,16 +36,23 @@ class ChatTurn(Watcher):
         The front end's own id of it.
     refused
         Called with the reason if no turn comes of it.
+    context
+        Where what functions print belongs.
     """
 
     def __init__(
-        self, room: Room, text: str, request: str | None, refused: Callable[[str], None]
+        self,
+        room: Room,
+        text: str,
+        request: str | None,
+        refused: Callable[[str], None],
+        context: contextvars.Context,
     ) -> None:
         self._room, self._text, self._refused = room, text, refused
         self._next = Exchange(text, kept=False, running=True, request=request)
         self._shown: Exchange | None = None  # the last turn that has begun
         self._note = ""
-        self._stopped = threading.Event()
+        self._calls = Calls(self._show_pending, context)
         self._reply: Reply | None = None
         self._pace = Pace()
 
@@ -56,19 +62,21 @@ class ChatTurn(Watcher):
 
     def stop(self) -> None:
         """Stop it, be it before the engine has it."""
-        self._stopped.set()
+        self._calls.stop()
         if self._reply is not None:
             threading.Thread(target=self._reply.cancel, name="mlxnb-chat-stop", daemon=True).start()
+
+    def answer(self, call_id: str, consent: Consent) -> bool:
+        """Answer what is asked about a call; False: nothing is, any more."""
+        return self._calls.answer(call_id, consent)
 
     # --- on the thread ------------------------------------------------------------------------
 
     def _run(self, sampling: dict[str, Any]) -> None:
         session, problem = self._room.session, ""
         try:
-            if session.toolbox.asking:
-                raise InvalidOption(_asks(session.toolbox.asking))
             run(session, self._text, watcher=self, source="widget", **sampling)
-        except _Stopped:
+        except Stopped:
             pass
         except Exception as error:
             problem = _said(error)
@@ -93,14 +101,14 @@ class ChatTurn(Watcher):
         """See `Watcher.turn`."""
         reply = begin()
         self._reply, exchange = reply, self._next
-        if self._stopped.is_set():
+        if self._calls.stopped:
             reply.cancel()
         if self._shown is not None:
             self._room.changed(self._shown)
         self._shown = exchange
         self._room.begun(exchange)
         try:
-            Following(self._room, exchange, self._pace).follow(reply)
+            Following(self._room, exchange, self._pace).follow(reply.events())
         finally:
             if reply.turn is None:
                 reply.cancel()
@@ -110,23 +118,33 @@ class ChatTurn(Watcher):
         assert reply.turn is not None, "a turn has ended when its events have"
         return reply.turn
 
+    @property
+    def can_ask(self) -> bool:
+        """See `Watcher.can_ask`."""
+        return True
+
+    def ask(self, call: ToolCall) -> Consent:
+        """See `Watcher.ask`: on the page."""
+        return self._calls.ask(call)
+
+    def carry_out(self, call: ToolCall, work: Callable[[], Outcome]) -> Outcome:
+        """See `Watcher.carry_out`: on the main thread."""
+        return self._calls.carry_out(call, work)
+
+    def _show_pending(self, pending: Pending | None) -> None:
+        assert self._shown is not None, "a turn has made the call"
+        self._shown.pending = pending
+        self._room.show(self._shown)
+
     def called(self, call: Called) -> None:
         """See `Watcher.called`."""
-        text = call.result if call.error is None else f"[tool error] {call.error}"
-        self._next.results.append({"id": call.call_id, "name": call.name, "text": text or ""})
-        if self._stopped.is_set():
-            raise _Stopped
+        self._next.results.append(as_result(call))
+        if self._calls.stopped:
+            raise Stopped
 
     def note(self, text: str) -> None:
         """See `Watcher.note`."""
         self._note = text
-
-
-def _asks(names: list[str]) -> str:
-    return (
-        f"before {', '.join(names)} is called you are asked, which a chat cannot: register it with "
-        "confirm=False, or %mlx_tools --no-confirm; %mlx_chat can ask"
-    )
 
 
 def _said(error: Exception) -> str:

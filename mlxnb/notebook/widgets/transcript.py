@@ -16,6 +16,7 @@ from mlxnb.sessions.messages import Message
 
 if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.toolbox_calls import Called
 
 LONG = 8_000
 """Tokens of a prompt beyond which nobody is asked where each was reused from."""
@@ -47,6 +48,8 @@ class Exchange:
         What the turn took; None while it runs, and where nobody has seen it.
     request
         The front end's own id of what began it.
+    pending
+        A call of it that is asked about or being made.
     """
 
     said: str | None
@@ -58,6 +61,7 @@ class Exchange:
     running: bool = False
     meter: dict[str, Any] | None = None
     request: str | None = None
+    pending: dict[str, Any] | None = None
     id: int = field(default_factory=lambda: next(_ids))
     answer: Blocks = field(default_factory=Blocks)
     thought: Blocks = field(default_factory=Blocks)
@@ -97,6 +101,7 @@ class Exchange:
             "calls": self.calls,
             "kept": self.kept,
             "running": self.running,
+            "pending": self.pending,
             "meter": self.meter,
         }
 
@@ -105,6 +110,12 @@ def as_call(call: ToolCall) -> dict[str, str]:
     """A tool call for the front end."""
     arguments = json.dumps(call.arguments, ensure_ascii=False, indent=2)
     return {"id": call.id, "name": call.name, "arguments": arguments}
+
+
+def as_result(called: Called) -> dict[str, str]:
+    """What a call came to, for the front end; the text is the history's."""
+    text = called.told if called.error is None else f"[tool error] {called.told}"
+    return {"id": called.call_id, "name": called.name, "text": text}
 
 
 def meter(turn: Turn, engine: Engine) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""A turn that another door of this process has begun, as the chats on its session show it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mlxnb.engine.events import Event
+from mlxnb.notebook.pace import Pace
+from mlxnb.notebook.widgets.chat_follow import Following
+from mlxnb.notebook.widgets.transcript import Exchange, as_result, meter
+
+if TYPE_CHECKING:
+    from mlxnb.notebook.widgets.chat_room import Room
+    from mlxnb.sessions.reply import Reply
+
+log = logging.getLogger(__name__)
+LOOK_S = 0.05
+"""Between two looks at whether the turn has ended, while nobody reads its events."""
+
+
+class Onlooking:
+    """Shows what whoever asked reads of the answer, when they read it; its end at once.
+
+    Parameters
+    ----------
+    said
+        What was said; None: the turn goes on from results of tools.
+    after
+        What is shown to its end before.
+
+    Attributes
+    ----------
+    sure
+        All results of tools that it goes on from are shown: some may not be known here.
+    """
+
+    def __init__(self, room: Room, said: str | None, reply: Reply, after: Onlooking | None) -> None:
+        self._room, self._reply, self._after = room, reply, after
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        last, toolbox = room.session.last, room.session.toolbox
+        results = [] if last is None else [as_result(call) for call in toolbox.of_turn(last.id)]
+        due = {call.id for call in last.tool_calls} if last is not None else set()
+        self.sure = due == {result["id"] for result in results}
+        self._exchange = Exchange(said, results, kept=False, running=True)
+        self._over = threading.Event()
+        reply.tap(self._events.put)
+
+    def begin(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name="mlxnb-chat-look", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop the turn."""
+        threading.Thread(target=self._reply.cancel, name="mlxnb-chat-stop", daemon=True).start()
+
+    # --- on the thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            if self._after is not None:
+                self._after._over.wait()
+            self._show()
+        except Exception:
+            log.exception("a chat did not see a turn of its session")
+        finally:
+            self._room.over(self, self._exchange)
+            self._over.set()
+
+    def _show(self) -> None:
+        exchange = self._exchange
+        self._room.begun(exchange)
+        Following(self._room, exchange, Pace()).follow(self._read())
+        turn = self._reply.turn
+        assert turn is not None, "its events have ended"
+        exchange.end(turn, meter(turn, self._room.engine))
+
+    def _read(self) -> Iterator[Event]:
+        while True:
+            try:
+                yield self._events.get(timeout=LOOK_S)
+            except queue.Empty:
+                if self._reply.turn is not None:
+                    return
