@@ -170,17 +170,38 @@ def test_an_answer_is_made_again_with_other_sampling(chat: Callable[..., Chat]) 
     assert shown.session != name
 
 
+FLAG = """
+import threading
+def opens(gate, flag):
+    def wait():
+        while not flag.exists(): time.sleep(0.02)
+        gate.open()
+    threading.Thread(target=wait, daemon=True).start()
+flag = pathlib.Path(tempfile.mkdtemp()) / "go"
+print(flag)
+"""
+
+
 def test_two_chats_and_a_cell_stay_in_step(book: Notebook, chat: Callable[..., Chat]) -> None:
-    one = chat("One.", "Two.", "Three.")
+    third = "Three and four and five and six and seven."
+    one = chat("One.", "Two.", third)
     other = Chat(book.run(f"%mlx_widget -s {one.session}"))
     one.say("a")
     expect(other.answers).to_have_text(["One."])
     other.say("b")
     expect(one.answers).to_have_text(["One.", "Two."])
-    book.run(f"%mlx_chat -f text -s {one.session} c")
+    flag = Path(out(book.run(FLAG)))
+    book.run(f"held = gate({one.session!r}, calls=8); opens(held, flag)")
+    cell = book.start(f"%mlx_chat -f text -s {one.session} c")
+    for each in (one, other):
+        expect(each.answers.last).to_have_text(re.compile("^Three"))
+        expect(each.status).to_have_text("Answering …")
+        expect(each.meters.last).to_have_text("")
+    expect(cell.locator(".jp-InputPrompt")).to_have_text("[*]:")
+    flag.touch()
     for each in (one, other):
         expect(each.turns.locator(".mlxnb-said")).to_have_text(["a", "b", "c"])
-        expect(each.answers).to_have_text(["One.", "Two.", "Three."])
+        expect(each.answers).to_have_text(["One.", "Two.", third])
         expect(each.meters.last).to_contain_text("generated")
 
 
@@ -228,6 +249,99 @@ def test_thoughts_and_calls_are_folded(book: Notebook) -> None:
     book.run("s.send_tool_result(s.last.tool_calls[0].id, 4)")
     expect(shown.answers.last).to_have_text("Four.")
     expect(shown.turns.last.locator("details", has_text="result of add")).to_contain_text("4")
+
+
+ADDER = """
+import threading
+on_main = []
+def adder(name, rounds, wait=0, **options):
+    call = '<tool_call>\\n{"name": "add", "arguments": {"a": 2}}\\n</tool_call>'
+    made = session(name, *[call] * rounds, "Done.")
+    @made.tool(**options)
+    def add(a: int) -> int:
+        print("in add", flush=True)
+        on_main.append(threading.current_thread() is threading.main_thread())
+        time.sleep(wait)
+        return 2 * a
+    return made
+"""
+
+
+@pytest.fixture(scope="module")
+def adding(book: Notebook) -> Notebook:
+    book.run(ADDER)
+    return book
+
+
+def test_calls_are_asked_about_and_made_on_the_main_thread(adding: Notebook) -> None:
+    adding.run("s = adder('asks', 4); del on_main[:]")
+    shown = Chat(adding.run("mlxnb.chat(s)"))
+    question = shown.root.locator(".mlxnb-question:visible")
+    shown.send("add")
+    expect(question).to_have_text(re.compile(re.escape('Call add {"a": 2}?')))
+    expect(shown.status).to_have_text("May add be called? y, n or a (always).")
+    expect(question).to_be_focused()
+    adding.page.keyboard.press("n")
+    expect(shown.turns).to_have_count(2)
+    expect(question).to_be_visible()
+    shown.press("Yes", question)
+    expect(shown.turns).to_have_count(3)
+    expect(question).to_be_focused()
+    adding.page.keyboard.press("a")
+    expect(shown.answers.last).to_have_text("Done.")
+    expect(shown.status).to_have_text("The answer is complete.")
+    expect(shown.box).to_be_focused()
+    results = shown.root.locator(".mlxnb-call", has_text="result of add").locator("pre")
+    expect(results).to_have_text(["[tool error] the user refused this call", "4", "4", "4"])
+    expect(shown.cell.locator('[data-mime-type$=".stdout"]')).to_have_text(re.compile("in add"))
+    assert out(adding.run("print(on_main, s.calls().confirmed.tolist())")) == (
+        "[True, True, True] [False, True, True, <NA>]"
+    )
+
+
+def test_what_is_being_written_keeps_the_focus_when_a_call_is_asked_about(
+    adding: Notebook,
+) -> None:
+    adding.run("s = adder('asks while writing', 1)\nheld = gate(s.name, calls=3)")
+    shown = Chat(adding.run("mlxnb.chat(s)"))
+    shown.send("add")
+    expect(shown.box).to_have_value("")
+    shown.box.fill("and th")
+    adding.run("held.open()")
+    expect(shown.root.locator(".mlxnb-question:visible")).to_be_visible()
+    shown.box.focus()
+    adding.page.keyboard.type("a")
+    expect(shown.box).to_have_value("and tha")
+    shown.press("No")
+    expect(shown.answers.last).to_have_text("Done.")
+
+
+def test_a_call_waits_for_the_cell_that_runs(adding: Notebook) -> None:
+    adding.run("s = adder('waits', 1, confirm=False); del on_main[:]")
+    shown = Chat(adding.run("mlxnb.chat(s)"))
+    flag = Path(out(adding.run("flag = pathlib.Path(tempfile.mkdtemp()) / 'go'; print(flag)")))
+    adding.start("while not flag.exists(): time.sleep(0.05)")
+    shown.send("add")
+    question = shown.root.locator(".mlxnb-question:visible")
+    expect(question).to_have_text("add is called when the running cell has ended.")
+    flag.touch()
+    expect(shown.answers.last).to_have_text("Done.")
+    assert out(adding.run("print(on_main)")) == "[True]"
+
+
+def test_escape_interrupts_a_function(adding: Notebook) -> None:
+    adding.run("s = adder('long', 1, wait=1000, confirm=False)")
+    shown = Chat(adding.run("mlxnb.chat(s)"))
+    shown.send("add")
+    question = shown.root.locator(".mlxnb-question:visible")
+    expect(question).to_have_text("add is running …")
+    shown.box.press("Escape")
+    expect(question).to_have_count(0)
+    assert out(adding.run("print(s.calls().error.tolist(), s.turns)")) == (
+        "['interrupted by the user before it was done'] 1"
+    )
+    shown.say("go on")
+    expect(shown.answers.last).to_have_text("Done.")
 
 
 def test_another_model_and_a_new_session(book: Notebook, chat: Callable[..., Chat]) -> None:
@@ -585,6 +699,9 @@ def test_a_saved_transcript_is_read_without_the_kernel(queueing: Notebook) -> No
     unsaved.say("more of them")
     unsaved.box.fill("a draft")
     expect(shown.answers).to_have_text("Told you.")
+    copy = book.page.locator(".mlxnb-copy", has_text="Saved transcript, 1 turn")
+    expect(copy).to_be_attached()
+    expect(copy).to_be_hidden()
     expect(unsaved.answers).to_have_text(["Secret word."] * 2)
     saved = book.saved()
     for words in ("private words", "more of them", "Secret word", "a draft"):
@@ -598,12 +715,16 @@ def test_a_saved_transcript_is_read_without_the_kernel(queueing: Notebook) -> No
     expect(again.get_by_role("status").first).to_contain_text("its kernel is gone")
     expect(again.get_by_role("textbox")).to_have_count(0)
     expect(again.get_by_role("button", name="Regenerate")).to_have_count(0)
+    expect(copy).to_be_hidden()
     # JupyterLab shows no widget at all where no kernel can be started
     book.command("kernelmenu:shutdown")
     book.without_kernel()
-    copy = book.page.locator("details", has_text="Saved transcript, 1 turn")
-    expect(copy).to_contain_text("a question")
+    expect(copy.get_by_text("a question")).to_be_visible()
     expect(copy.locator("em")).to_have_text("you")
+    expect(copy.locator("em")).to_be_visible()
+    output = book.page.locator(".jp-OutputArea", has=copy).first
+    expect(output.get_by_text("Loading widget")).to_have_count(1)
+    expect(output.get_by_text("Loading widget")).to_be_hidden()
 
 
 # --- long answers ----------------------------------------------------------------------------

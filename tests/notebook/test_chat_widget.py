@@ -275,9 +275,7 @@ def test_turns_of_other_doors_are_shown(place: Any, say: Any, chat: Any) -> None
     until(lambda: front.said == [])
 
 
-def test_a_turn_of_another_door_streams_and_can_be_stopped(
-    place: Any, say: Any, chat: Any
-) -> None:
+def test_a_turn_of_another_door_streams_and_can_be_stopped(place: Any, say: Any, chat: Any) -> None:
     name = say("One two three four five six seven eight.")
     session = place.session(name="s")
     front, other = chat(session), chat(session)
@@ -616,7 +614,7 @@ def test_a_saved_copy_needs_no_widgets(cells: Cells) -> None:
     made = cells.ok("made = get_ipython().run_line_magic('mlx_widget', '--save')\nmade").shown
     view, copy = made
     assert "application/vnd.jupyter.widget-view+json" in view
-    assert copy["text/html"].startswith("<details><summary>Saved transcript, 0 turns</summary>")
+    assert "<summary>Saved transcript, 0 turns</summary>" in copy["text/html"]
     cells["made"].close()
     other = cells.ok("%mlx_widget")
     assert other.shown == [] and "text/html" not in other.value._repr_mimebundle_()[0]
@@ -627,7 +625,7 @@ def test_a_saved_copy_has_all_of_a_turn_as_text() -> None:
     said = Exchange("<b>hi</b>", text="A *b*", reasoning="hm", meter={"cached": 1, "end": "cut"})
     said.calls = [{"id": "1", "name": "add", "arguments": '{"a": "<i>"}'}]
     later = Exchange(None, [{"id": "1", "name": "add", "text": "<u>4</u>"}], "Four.\x1b[31m")
-    bundle = as_bundle([said, later])
+    bundle = as_bundle([said, later], "key")
     page = bundle["text/html"]
     for part in ("Saved transcript, 2 turns", "&lt;b&gt;hi&lt;/b&gt;", "<em>b</em>", "<p>hm</p>"):
         assert part in page

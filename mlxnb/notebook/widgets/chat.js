@@ -298,7 +298,7 @@ class Chat {
     );
     this.log.setAttribute("data-lm-suppress-shortcuts", "true");
     this.refresh();
-    element.append(this.root);
+    element.append(this.root, hidesCopy(this.model.get("key")));
   }
 
   listen() {
@@ -663,6 +663,11 @@ async function runCell({ at, panel, cell }) {
 }
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Hides the copy of the transcript that is read where no widgets are. */
+function hidesCopy(key) {
+  return make("style", {}, /^\w+$/.test(key) ? `.mlxnb-copy-${key} { display: none; }` : "");
+}
 
 /** With `save`, let the notebook have the widgets' state when it is saved; undoes it. */
 function savesWith(model) {

@@ -45,7 +45,7 @@ class Chat(anywidget.AnyWidget):
         Where it begins; the user can change to another one.
     save
         Keep the transcript in the widget's state, which a saved notebook has, and in a copy
-        under the widget, which is there where no widgets are.
+        under the widget, which is seen where the widget is not.
     now
         Gives the engine to go on in when this one has ended.
     """
@@ -110,7 +110,7 @@ class Chat(anywidget.AnyWidget):
             return
         self.transcript = [exchange.told() for exchange in self._ended]
         for copy in self._copies:
-            copy.update(as_bundle(self._ended), raw=True)
+            copy.update(as_bundle(self._ended, self.key), raw=True)
 
     @property
     def _ended(self) -> list[Exchange]:
@@ -124,7 +124,7 @@ class Chat(anywidget.AnyWidget):
         display(bundle, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
         copy: Any = DisplayHandle()  # type: ignore[no-untyped-call]
         with self._room.lock:
-            copy.display(as_bundle(self._ended), raw=True)
+            copy.display(as_bundle(self._ended, self.key), raw=True)
             self._copies.append(copy)
 
     # --- what the front end asks for ----------------------------------------------------------

@@ -12,11 +12,27 @@ from mlxnb.notebook.widgets.transcript import Exchange, noted
 _SAID = '<div style="white-space:pre-wrap;font-weight:600;margin:.8em 0 .4em">'
 
 
-def as_bundle(exchanges: Sequence[Exchange]) -> dict[str, str]:
-    """The turns, oldest first, folded away: as ``text/html`` and ``text/plain``."""
+# JupyterLab puts a line that never ends ("Loading widget …") where a widget has no kernel.
+_STYLE = (
+    "<style>.jp-OutputArea-child:not(:has(.mlxnb-chat))"
+    ":has(+ .jp-OutputArea-child .mlxnb-copy){display:none}</style>"
+)
+
+
+def as_bundle(exchanges: Sequence[Exchange], key: str) -> dict[str, str]:
+    """The turns, oldest first: as ``text/html`` and ``text/plain``.
+
+    Parameters
+    ----------
+    key
+        That of the widget, which hides this copy wherever it is itself on the page.
+    """
     count = f"{len(exchanges)} turn{'' if len(exchanges) == 1 else 's'}"
     parts = [part for exchange in exchanges for part in _html(exchange)]
-    page = f"<details><summary>Saved transcript, {count}</summary>{''.join(parts)}</details>"
+    page = (
+        f'{_STYLE}<details open class="mlxnb-copy mlxnb-copy-{key}">'
+        f"<summary>Saved transcript, {count}</summary>{''.join(parts)}</details>"
+    )
     texts = [text for e in exchanges for text in (f"> {e.said}" if e.said else "", e.text)]
     return {"text/html": page, "text/plain": plain("\n\n".join(filter(None, texts)))}
 
