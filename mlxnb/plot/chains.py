@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.plot.canvas import axes, checked, empty, legend
-from mlxnb.records.colours import ORIGINS
+from mlxnb.records.colours import ORIGINS, REUSED
 from mlxnb.records.forest import Run, forest
 from mlxnb.records.frames import BLOCKS
 
@@ -18,7 +18,6 @@ Place = tuple[Run, int]
 """A run, and the topmost of the lanes that it takes."""
 MOST = 60
 """Lanes, at most: what is in memory comes before what is on disk alone."""
-LABELS = {"hot": "live KV", "memory": "blocks", "disk": "on disk"}
 
 
 def tree(df: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
@@ -105,10 +104,10 @@ def _places(roots: list[Run]) -> Iterator[Place]:
 
 def _pieces(ax: Axes, places: Sequence[Place]) -> None:
     """The runs by where they are, what is pinned, and what goes next: a layer each."""
-    for origin, label in LABELS.items():
+    for origin in REUSED:
         own = [place for place in places if _origin(place[0]) == origin]
         look = {"color": ORIGINS[origin].fill, "edgecolor": ax.get_facecolor(), "linewidth": 0.6}
-        _layer(ax, own, label, **look)
+        _layer(ax, own, origin, **look)
     pinned = [place for place in places if place[0].pinned]
     _layer(ax, pinned, "pinned", fill=False, edgecolor=_ink(), linewidth=2)
     goes = [

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {
-    "live KV": ORIGINS["hot"],
-    "blocks": ORIGINS["memory"],
+    "hot": ORIGINS["hot"],
+    "memory": ORIGINS["memory"],
     "disk": ORIGINS["disk"],
     "computed": ORIGINS["computed"],
 }
@@ -28,7 +28,7 @@ def reuse(df: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
     ----------
     df
         As ``engine.turns(wide=True)`` gives it; without its columns all reused tokens count as
-        those of blocks. None: all turns of ``mlxnb.engine()``.
+        those in memory. None: all turns of ``mlxnb.engine()``.
     ax
         None: a new figure's.
 
@@ -68,8 +68,8 @@ def _layers(df: pd.DataFrame) -> dict[str, list[int]]:
     cached = _column(df, "cached_tokens")
     rest = [c - h - d for c, h, d in zip(cached, hot, disk, strict=True)]
     return {
-        "live KV": hot,
-        "blocks": rest,
+        "hot": hot,
+        "memory": rest,
         "disk": disk,
         "computed": _column(df, "prefill_tokens"),
     }

@@ -28,6 +28,7 @@ from mlxnb.records.tokens import WIDTH, common_prefix, pack, unpack
 from mlxnb.records.turn import CacheStatus, FinishReason, Turn, TurnRecord, Usage
 from mlxnb.sessions.failure import row_text
 from mlxnb.sessions.session import Session
+from mlxnb.sessions.spelled import LOST, spelled
 
 PREVIEW = 40
 """Characters of a block's text that its row shows."""
@@ -290,13 +291,18 @@ def decoder(core: Core, fingerprint: str) -> Decode:
 
 
 def readable(tokenizer: Any) -> Decode:
-    """Token ids → text; ids in brackets where the tokenizer fails: that spoils no frame."""
+    """Token ids → text; ids in brackets where the tokenizer fails: that spoils no frame.
+
+    A token alone that is a part of a character is told by its bytes.
+    """
 
     def decode(tokens: Sequence[int]) -> str:
         try:
-            return str(tokenizer.decode(tokens))
+            text = str(tokenizer.decode(tokens))
+            parts = spelled(tokenizer, tokens[0]) if LOST in text and len(tokens) == 1 else None
         except Exception:
             return _numbers(tokens)
+        return text if parts is None else parts
 
     return decode
 

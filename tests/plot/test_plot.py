@@ -89,8 +89,8 @@ def test_of_many_turns_every_few_are_named_and_all_are_drawn() -> None:
 @pytest.mark.parametrize(
     ("label", "heights", "fill"),
     [
-        ("live KV", [0, 110, 0], ORIGINS["hot"].fill),
-        ("blocks", [0, 0, 48], ORIGINS["memory"].fill),
+        ("hot", [0, 110, 0], ORIGINS["hot"].fill),
+        ("memory", [0, 0, 48], ORIGINS["memory"].fill),
         ("disk", [0, 0, 16], ORIGINS["disk"].fill),
         ("computed", [100, 20, 26], ORIGINS["computed"].fill),
     ],
@@ -105,7 +105,7 @@ def test_prompts_are_cut_by_where_their_tokens_came_from(
 
 def test_a_narrow_frame_is_drawn_too() -> None:
     ax = plot.reuse(TURNS[["turn_id", "cached_tokens", "prefill_tokens", "reuse"]])
-    assert [bar.get_height() for bar in bars(ax, "blocks")] == [0, 110, 64]
+    assert [bar.get_height() for bar in bars(ax, "memory")] == [0, 110, 64]
 
 
 def test_the_reused_share_stands_above_each_bar() -> None:
@@ -157,9 +157,9 @@ def boxes(ax: Axes, label: str) -> list[tuple[float, float, float]]:
 
 def test_what_chains_share_stands_across_them() -> None:
     ax = drawn(plot.tree(made.prefix(*made.cache())))
-    assert boxes(ax, "blocks") == [(0, 48, 2), (48, 96, 1)]
-    assert boxes(ax, "on disk") == [(48, 112, 1)]
-    assert boxes(ax, "live KV") == [(0, 70, 1)]
+    assert boxes(ax, "memory") == [(0, 48, 2), (48, 96, 1)]
+    assert boxes(ax, "disk") == [(48, 112, 1)]
+    assert boxes(ax, "hot") == [(0, 70, 1)]
     assert ax.get_xlabel() == "position (tokens)"
 
 
@@ -188,7 +188,7 @@ def test_of_very_many_chains_those_in_memory_are_drawn() -> None:
     ax = drawn(plot.tree(made.prefix(*rows)))
     assert ax.get_ylim()[0] == 60
     assert ax.get_title(loc="right") == "145 more chains are not shown"
-    assert len(boxes(ax, "blocks")) == 5 and len(boxes(ax, "on disk")) == 55
+    assert len(boxes(ax, "memory")) == 5 and len(boxes(ax, "disk")) == 55
 
 
 def test_a_checkpoint_is_a_mark_at_its_position() -> None:

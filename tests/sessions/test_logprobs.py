@@ -41,7 +41,7 @@ def test_greedy_tokens_are_the_likeliest(engine: LocalEngine, tiny: str) -> None
     frame = frame_of(turn)
     assert set(frame[frame.taken]["rank"]) == {0}
     text = "".join(frame[frame.taken].token)
-    assert turn.text.strip() in text or "�" in text
+    assert turn.text.strip() in text or "<0x" in text
 
 
 def test_those_of_a_batch_are_those_of_each_alone(engine: LocalEngine, tiny: str) -> None:
