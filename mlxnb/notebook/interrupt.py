@@ -13,6 +13,13 @@ GRACE_S = 10.0
 """Seconds of waiting for the engine after which a further interrupt is raised at once."""
 
 
+def interrupted(why: str) -> KeyboardInterrupt:
+    """What a cell ends with that the user has stopped: shown as one line, without its frames."""
+    error = KeyboardInterrupt(why)
+    error._render_traceback_ = lambda: [f"KeyboardInterrupt: {why}"]  # type: ignore[attr-defined]
+    return error
+
+
 class Interrupts:
     """While it is entered, SIGINT calls ``stop`` instead of raising.
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlxnb.errors import Interrupted, Unfinished
+from mlxnb.notebook.interrupt import interrupted
 
 Store = Callable[[str | None, Any], None]
 """Puts a value into a variable, where there is a name for it."""
@@ -30,7 +31,7 @@ def partly(keep: Callable[[Any], None], where: str) -> Iterator[None]:
         yield
     except Interrupted as error:
         keep(error.partial)
-        raise KeyboardInterrupt(f"{str(error).partition(';')[0]}; {where}") from None
+        raise interrupted(f"{str(error).partition(';')[0]}; {where}") from None
     except Unfinished as error:
         keep(error.partial)
         raise

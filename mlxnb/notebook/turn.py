@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mlxnb.notebook.interrupt import Interrupts
+from mlxnb.notebook.interrupt import Interrupts, interrupted
 from mlxnb.notebook.views import View
 
 if TYPE_CHECKING:
@@ -42,6 +42,6 @@ def show_reply(begin: Callable[[], Reply], view: View) -> Turn:
             view.close(reply.turn)
             view.show_others(reply.turn)
     if interrupts.came:
-        raise KeyboardInterrupt
+        raise interrupted("the answer was stopped; the next turn does not see it")
     assert reply.turn is not None, "a turn has ended when its events have"
     return reply.turn
