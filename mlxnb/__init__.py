@@ -126,7 +126,7 @@ def inspect(turn: Turn | str | None = None, show_text: bool | None = None) -> In
     """
     from mlxnb.notebook.widgets.inspector import Inspector
 
-    return Inspector(process_engine(), turn, show_text)
+    return Inspector(process_engine(), turn, show_text, process_engine)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

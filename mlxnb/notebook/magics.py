@@ -319,7 +319,7 @@ class MlxMagics(Magics):
         from mlxnb.notebook.widgets.inspector import Inspector
 
         given = commands.INSPECT.parse(line)
-        made = Inspector(self.engine(), self._turn(given), given.text or None)
+        made = Inspector(self.engine(), self._turn(given), given.text or None, self.engine)
         return self._result(given, made)
 
     def _turn(self, given: SimpleNamespace) -> Any:

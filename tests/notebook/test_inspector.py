@@ -19,7 +19,7 @@ from host.remote.attached import Attached
 import mlxnb
 from mlxnb.errors import MlxnbError, UnknownTurn
 from mlxnb.notebook.widgets import inspection
-from mlxnb.notebook.widgets.inspector import Inspector
+from mlxnb.notebook.widgets.inspector import ENDED, Inspector
 from mlxnb.records.colours import ORIGINS
 from mlxnb.records.turn import Turn
 from mlxnb.sessions.local import LocalEngine
@@ -327,6 +327,22 @@ def test_a_hosts_engine_is_inspected_alike(remote: Attached) -> None:
     assert tell(made, do="pin", block=piece["last"], pinned=False) == ""
     assert tell(made, do="evict", block=piece["first"]) == ""
     assert piece["first"] not in remote.local.prefix_cache()["block_id"].tolist()
+
+
+def test_it_goes_on_with_the_engine_in_use_when_its_own_has_ended(
+    remote: Attached, folder: Path, engine: LocalEngine, anna: Session
+) -> None:
+    turn = remote.session(system=SYSTEM).send("hello", max_tokens=3)
+    used: list[Any] = [remote]
+    made = Inspector(remote, turn, now=lambda: used[-1])
+    used.append(engine)
+    assert tell(made, do="refresh") == "" and made.state["turn"] == turn.id
+    engine_of_before = made._engine
+    remote.end()
+    assert tell(made, do="refresh") == ENDED
+    assert (made.state["turn"], made._engine) == (anna.last.id, engine)
+    assert engine_of_before is remote
+    assert tell(made, do="refresh") == ""
 
 
 # --- without widgets --------------------------------------------------------------------------

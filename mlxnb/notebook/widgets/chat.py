@@ -16,7 +16,8 @@ from traitlets import Bool, List, Unicode
 
 from mlxnb.errors import InvalidOption, MlxnbError
 from mlxnb.notebook.widgets.chat_room import Told
-from mlxnb.notebook.widgets.chat_rooms import gone, refound, rooms
+from mlxnb.notebook.widgets.chat_rooms import refound, rooms
+from mlxnb.notebook.widgets.gone import gone
 from mlxnb.notebook.widgets.subshell import as_addressed
 from mlxnb.notebook.widgets.transcript import Exchange
 from mlxnb.notebook.widgets.transcript_html import as_bundle

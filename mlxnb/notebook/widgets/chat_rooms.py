@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
-from mlxnb.errors import EngineClosed, HostGone, UnknownSession
+from mlxnb.errors import UnknownSession
 from mlxnb.notebook.widgets.chat_room import Listener, Room, Told
 
 if TYPE_CHECKING:
@@ -93,17 +93,6 @@ def rooms(engine: Engine) -> Rooms:
 
 
 # --- engines that end -------------------------------------------------------------------------
-
-
-def gone(engine: Engine) -> bool:
-    """Whether an engine was closed, or its host cannot be reached."""
-    if engine.closed:
-        return True
-    try:
-        engine.models()
-    except (EngineClosed, HostGone):
-        return True
-    return False
 
 
 def refound(engine: Engine, lost: Session) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import anywidget
 from traitlets import Dict, Unicode
 
 from mlxnb.errors import InvalidOption, MlxnbError, UnknownBlock
+from mlxnb.notebook.widgets.gone import gone
 from mlxnb.notebook.widgets.inspection import inspect_turn
 from mlxnb.notebook.widgets.inspector_html import page
 from mlxnb.notebook.widgets.subshell import as_addressed
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
 
 HERE = Path(__file__).parent
+ENDED = "the engine of the earlier turns has ended; these are those of the engine in use"
 
 
 class Inspector(anywidget.AnyWidget):
@@ -36,6 +39,8 @@ class Inspector(anywidget.AnyWidget):
     show_text
         Whether texts are shown; None: those of the notebook's own turns. A saved notebook keeps
         what is shown.
+    now
+        Gives the engine to look at when this one has ended.
 
     Attributes
     ----------
@@ -55,9 +60,14 @@ class Inspector(anywidget.AnyWidget):
     key = Unicode().tag(sync=True)  # lets the front end find out whether a kernel is there
 
     def __init__(
-        self, engine: Engine, turn: Turn | str | None = None, show_text: bool | None = None
+        self,
+        engine: Engine,
+        turn: Turn | str | None = None,
+        show_text: bool | None = None,
+        now: Callable[[], Engine] | None = None,
     ) -> None:
         self._engine, self._given, self._show_text = engine, turn, show_text
+        self._now = now or (lambda: engine)
         state = inspect_turn(engine, turn, show_text)
         both = ORIGINS | PHASES
         colours = {name: [colour.fill, colour.ink] for name, colour in both.items()}
@@ -104,7 +114,8 @@ class Inspector(anywidget.AnyWidget):
     def _told(self, _: Any, content: Any, buffers: Any) -> None:
         """Do what a button says; a mistake is said where the widget says such things."""
         try:
-            self._do(dict(content))
+            if not self._moved():
+                self._do(dict(content))
         except MlxnbError as error:
             if isinstance(error, UnknownBlock):  # what is shown is no more
                 with suppress(MlxnbError):
@@ -112,6 +123,16 @@ class Inspector(anywidget.AnyWidget):
             self.state = self.state | {"said": " ".join(str(error).split())}
         finally:
             self.send({"did": content})  # where nothing has changed no state is sent
+
+    def _moved(self) -> bool:
+        """Whether the engine has ended and another one is in use, whose last turn is then shown."""
+        now = self._now()
+        if now is self._engine or not gone(self._engine):
+            return False
+        self._engine = now
+        self.look()
+        self.state = self.state | {"said": ENDED}
+        return True
 
     def _do(self, asked: dict[str, Any]) -> None:
         match asked:
