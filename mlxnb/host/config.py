@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlxnb.errors import InvalidOption
 from mlxnb.host.context import MIB, Limits
+from mlxnb.link.patience import WRITE_S
 from mlxnb.link.places import store_file
 from mlxnb.models.resolve import resolve
 from mlxnb.models.source import ModelSource
@@ -38,7 +39,7 @@ class Config(BaseModel):
         Bytes for KV; None: chosen from the machine's memory.
     disk
         Bytes of KV that are kept on disk, 0: none; None: see `mlxnb.engine.disk.open_disk`.
-    body_limit_bytes, keep_alive_s
+    body_limit_bytes, keep_alive_s, write_timeout_s
         See `mlxnb.host.context.Limits`.
     title
         For people.
@@ -61,6 +62,7 @@ class Config(BaseModel):
     disk: int | None = Field(None, ge=0)
     body_limit_bytes: int = Field(32 * MIB, ge=1024)
     keep_alive_s: float = Field(5.0, gt=0)
+    write_timeout_s: float = Field(WRITE_S, gt=0)
     title: str = "shared host"
 
     @classmethod
@@ -105,7 +107,7 @@ class Config(BaseModel):
     @property
     def limits(self) -> Limits:
         """Of the sockets."""
-        return Limits(body_bytes=self.body_limit_bytes, keep_alive_s=self.keep_alive_s)
+        return Limits(self.body_limit_bytes, self.keep_alive_s, self.write_timeout_s)
 
     @property
     def service_limits(self) -> ServiceLimits:

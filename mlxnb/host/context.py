@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mlxnb.host.gate import Gate
 from mlxnb.host.meters import Meters
 from mlxnb.host.traffic import Traffic
+from mlxnb.link.patience import WRITE_S
 
 if TYPE_CHECKING:
     from mlxnb.sessions.reply import Reply
@@ -31,10 +32,13 @@ class Limits:
         The largest body; beyond it: 413 (W58).
     keep_alive_s
         Silence on a stream, in seconds, after which it gets an event (W33).
+    write_timeout_s
+        Seconds after which a client that takes nothing of its answer is given up.
     """
 
     body_bytes: int = 32 * MIB
     keep_alive_s: float = 5.0
+    write_timeout_s: float = WRITE_S
 
 
 @dataclass(frozen=True, slots=True)

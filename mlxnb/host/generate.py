@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from mlxnb.host.exchange import Exchange
 from mlxnb.host.meters import Meter
 from mlxnb.host.route import Route
 from mlxnb.host.sight import Sight
+from mlxnb.link.patience import patience
 from mlxnb.sessions.serving.answer import Answer
 from mlxnb.wire import errors
 from mlxnb.wire.body import read
@@ -104,24 +106,36 @@ class Generate(Route):
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         self.set_header("Cache-Control", "no-cache, no-transform")
         self.set_header("X-Accel-Buffering", "no")
-        assert isinstance(self.request.connection, HTTP1Connection), "no other is served"
         # an event goes out though the last is not acknowledged yet, which takes up to 40 ms
-        self.request.connection.stream.set_nodelay(True)
+        self._connection.stream.set_nodelay(True)
         await exchange.stream()
         if not self._finished:
             with suppress(StreamClosedError):
-                await self.finish()
+                await self._taken(self.finish())
 
     # --- its line, see `Line` -----------------------------------------------------------------
 
     async def send(self, data: bytes) -> None:
         """Write bytes and wait until the kernel has them."""
         self.write(data)
-        await self.flush()
+        await self._taken(self.flush())
 
     async def complete(self, body: bytes) -> None:
         """Write a whole JSON body and end."""
-        await self.finish(body)
+        await self._taken(self.finish(body))
+
+    async def _taken(self, writing: Awaitable[None]) -> None:
+        try:
+            with patience(self._connection.stream.close, self.context.limits.write_timeout_s):
+                await writing
+        except TimeoutError:
+            raise StreamClosedError from None
+
+    @property
+    def _connection(self) -> HTTP1Connection:
+        connection = self.request.connection
+        assert isinstance(connection, HTTP1Connection), "no other is served"
+        return connection
 
     def destroy(self) -> None:
         """Close the connection."""

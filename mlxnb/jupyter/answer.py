@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from jupyter_server.base.handlers import JupyterHandler
 from tornado.http1connection import HTTP1Connection
+from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError
 
+from mlxnb.link.patience import WRITE_S, patience
 from mlxnb.wire import errors
 from mlxnb.wire.errors import WireError
 
@@ -19,6 +21,8 @@ BASE = "mlxnb"
 
 class Answer(JupyterHandler):
     """One request's line to its client; see `passage.Line`."""
+
+    write_timeout_s = WRITE_S
 
     @property
     def _path(self) -> str:
@@ -37,18 +41,30 @@ class Answer(JupyterHandler):
         self.set_status(status)
         for name, value in headers.items():
             self.set_header(name, value)
-        assert isinstance(self.request.connection, HTTP1Connection), "Jupyter serves no other"
         # what comes goes out though the last is not acknowledged yet, which takes up to 40 ms
-        self.request.connection.stream.set_nodelay(True)
+        self._connection.stream.set_nodelay(True)
 
     async def send(self, data: bytes) -> None:
         """Write bytes and wait until the system has them."""
         self.write(data)
-        await self.flush()
+        await self._taken(self.flush())
 
     async def end(self) -> None:
         """End a whole answer."""
-        await self.finish()
+        await self._taken(self.finish())
+
+    async def _taken(self, writing: Awaitable[None]) -> None:
+        try:
+            with patience(self._connection.stream.close, self.write_timeout_s):
+                await writing
+        except TimeoutError:
+            raise StreamClosedError from None
+
+    @property
+    def _connection(self) -> HTTP1Connection:
+        connection = self.request.connection
+        assert isinstance(connection, HTTP1Connection), "Jupyter serves no other"
+        return connection
 
     def destroy(self) -> None:
         """Close the connection."""

@@ -47,6 +47,7 @@ class Route(Answer):
         # Jupyter's access log shows it; nothing else reads it
         self.request.uri = _KEY.sub("[secret]", self.request.uri or "")
         self._extension = extension
+        self.write_timeout_s = extension.chosen.write_timeout_s
         self._identity: Identity | None = None
         self._refusal: WireError | None = None
         self._body, self._received = bytearray(), 0

@@ -8,6 +8,8 @@ from typing import Any
 from traitlets import Bool, Dict, Float, Int, List, Unicode
 from traitlets.config import Configurable
 
+from mlxnb.link.patience import WRITE_S
+
 MIB = 2**20
 GIB = 2**30
 DAY_S = 86_400
@@ -59,6 +61,9 @@ class MlxNb(Configurable):
         help="GiB of KV that the headless host keeps on disk, for after its restart; 0: none, "
         "-1: a tenth of the disk and at most 50 GB.",
     ).tag(config=True)
+    write_timeout_s = Float(
+        WRITE_S, min=0.001, help="Seconds after which a client that takes nothing is given up."
+    ).tag(config=True)
     idle_clear_s = Float(
         30.0, min=0, help="Seconds after the last answer until free buffers are given back."
     ).tag(config=True)
@@ -84,6 +89,7 @@ class MlxNb(Configurable):
             "store": self.store,
             "retention_s": self.retention_days * DAY_S,
             "disk": None if self.disk_gib < 0 else int(self.disk_gib * GIB),
+            "write_timeout_s": self.write_timeout_s,
             "idle_clear_s": self.idle_clear_s,
             "idle_unload_s": self.idle_unload_s,
         }

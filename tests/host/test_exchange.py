@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +15,7 @@ from mlxnb.host.server import Server
 from mlxnb.link.client import Client
 
 from .doubles import HandService
-from .talk import post, raw, streamed, wait_idle
+from .talk import post, raw, read_until, streamed, wait_idle
 
 
 def test_the_first_events_go_out_before_anything_is_computed(
@@ -165,6 +166,38 @@ def test_a_client_that_leaves_before_its_answer_has_begun_stops_it(
     may_begin.set()
     assert hand.next().cancelled.wait(30)
     wait_idle(server)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_stops_reading_is_given_up(
+    hand: HandService, serve: Callable[..., Server], stream: bool
+) -> None:
+    server = serve(hand, limits=Limits(write_timeout_s=0.2))
+    with raw(server, {"text": "hi", "stream": stream}):
+        answer = hand.next()
+        answer.say("x" * 4_000_000)  # more than the system takes
+        if not stream:
+            answer.end()
+        assert not stream or answer.cancelled.wait(30)
+        wait_idle(server)
+    assert hand.filed == []
+
+
+def test_a_client_that_reads_slowly_is_waited_for(
+    hand: HandService, serve: Callable[..., Server]
+) -> None:
+    server = serve(hand, limits=Limits(write_timeout_s=1.0))
+    with raw(server, {"text": "hi", "stream": True}) as connection:
+        answer = hand.next()
+        for _ in range(4):  # 1.2 s in all, and each is taken in time
+            answer.say("x" * 600_000)
+            time.sleep(0.3)
+            read_until(connection, b"\n\n")
+        assert not answer.cancelled.is_set()
+        answer.end()
+        read_until(connection, b"event: end")
+    wait_idle(server)
+    assert len(hand.filed) == 1
 
 
 def assert_(fact: bool) -> None:

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from link.fake_host import Fake, fake_host, until
 
-from jupyter.server import BASE_URL, Server
+from jupyter.server import BASE_URL, Server, notebook_server
 from mlxnb.jupyter.passage import TOUCH_S
 
 SSE = ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"]
@@ -188,6 +188,14 @@ def test_w43_a_client_that_leaves_while_it_sends_reaches_no_host(
     send(server, asks(), whole=False).close()
     assert server.post("/v1/responses", asks()).status_code == 200
     assert len(host.seen["requests"]) == 1
+
+
+def test_a_client_that_stops_reading_is_given_up(tmp_path: Path, host: Fake) -> None:
+    with notebook_server(tmp_path / "hasty", start_host=False, write_timeout_s=0.2) as server:
+        with send(server, asks(events=["data: " + "x" * 20_000_000 + "\n\n"])):
+            host.wait_for_gone()
+        assert server.ask("GET", "/health").status_code == 200
+        assert "Traceback" not in server.log
 
 
 def test_c25_leaving_costs_others_nothing(server: Server, host: Fake) -> None:
