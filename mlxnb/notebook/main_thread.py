@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import signal
 import threading
 from collections.abc import Callable
@@ -24,12 +23,10 @@ class Errand(Generic[T]):
     ----------
     work
         What is done.
-    context
-        Where what it prints and displays belongs: that of a cell, as it ran.
     """
 
-    def __init__(self, work: Callable[[], T], context: contextvars.Context) -> None:
-        self._work, self._context = work, context.copy()  # one is entered by one thread at a time
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
         self._future: Future[T] = Future()
         self._lock = threading.Lock()
         self._inside = False
@@ -82,7 +79,7 @@ class Errand(Generic[T]):
         try:
             try:
                 self._inside = is_main
-                value = self._context.run(self._work)
+                value = self._work()
             finally:
                 self._end()
         except BaseException as error:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 from mlxnb.notebook.box import returned
+from mlxnb.notebook.interrupt import interrupted
 from mlxnb.notebook.plain import plain
 from mlxnb.notebook.turn import show_reply, take_turn
 from mlxnb.sessions.function import Function
 from mlxnb.sessions.shape import forces
 from mlxnb.sessions.toolbox_rounds import Watcher, run
+from mlxnb.sessions.toolbox_run import STOPPED
 
 if TYPE_CHECKING:
     from mlxnb.notebook.views import View
@@ -112,7 +114,11 @@ def take_turns(
     first = view()
     first.calls_only = forces(options.get("tool_choice"))
     if len(session.toolbox):
-        run(session, text, watcher=Shown(session, view, first), source="magic", **options)
+        try:
+            run(session, text, watcher=Shown(session, view, first), source="magic", **options)
+        except KeyboardInterrupt as error:
+            told = hasattr(error, "_render_traceback_")  # the answer was stopped
+            raise (error if told else interrupted(STOPPED)) from None
     else:
         take_turn(session, text, first, options)
     if session.last is not None and session.last.invalid is not None:

@@ -102,9 +102,13 @@ class Explanation:
         if self.nearest_id is not None:
             facts.append(("compared with", f"{self.nearest_id}: {self._comparison()}"))
         if self.tokens_lost:
-            facts.append(
-                ("lost", f"{_tokens(self.tokens_lost)} that otherwise could have been reused")
+            behind = self.cached_tokens + self.tokens_lost > self.common_tokens
+            why = (
+                "behind the difference that are the same again: without it they would be reused"
+                if behind
+                else "that otherwise could have been reused"
             )
+            facts.append(("lost", f"{_tokens(self.tokens_lost)} {why}"))
         return facts
 
     def _comparison(self) -> str:

@@ -101,6 +101,7 @@ class LocalSession(Session):
         **sampling: Any,
     ) -> Reply:
         """See `Session.reply`."""
+        self.check_free()
         if text is not None:
             check_text("a message", text)
         wanted, shape = Sampling.of(sampling), Shape.of(schema, tool_choice)
@@ -136,6 +137,7 @@ class LocalSession(Session):
         return reply
 
     def _take(self) -> None:
+        self.check_free()
         if not self._busy.acquire(blocking=False):
             raise SessionBusy(f"the session {self.name!r} is answering; wait, or use another one")
 

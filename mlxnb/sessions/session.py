@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from mlxnb.errors import SessionBusy
 from mlxnb.records.turn import Source, Turn
 from mlxnb.sessions import exported as files
 from mlxnb.sessions.delta import Delta
@@ -21,25 +24,27 @@ from mlxnb.sessions.messages import Message
 from mlxnb.sessions.options import Options
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.stream import Stream
-from mlxnb.sessions.toolbox import Toolbox
+from mlxnb.sessions.toolbox import Caller, Toolbox
 from mlxnb.sessions.toolbox_calls import calls_frame
 from mlxnb.sessions.toolbox_rounds import run
+from mlxnb.sessions.toolbox_run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+_runs = threading.Lock()
+"""Held while a run begins."""
+
+
 class Onlooker(Protocol):
-    """Sees the turns of a session begin, as a chat does that shows them."""
+    """Sees what goes on in a session, as a chat does that shows it. It returns at once."""
 
     def reply_begun(self, said: str | None, reply: Reply, source: Source) -> None:
-        """A turn has begun; returns at once and does not raise.
+        """A turn has begun; ``said`` is None where it goes on from results of tools."""
 
-        Parameters
-        ----------
-        said
-            What the user said; None: it goes on from results of tools.
-        """
+    def run_changed(self, run: Run) -> None:
+        """A run has begun or ended, or what is pending in it has changed."""
 
 
 class Session(ABC):
@@ -59,6 +64,7 @@ class Session(ABC):
     last_used: dt.datetime
     forked_from: str | None
     last: Turn | None
+    _run: Run | None = None
 
     def __repr__(self) -> str:
         return f"Session({self.name!r}, model={self.model!r}, turns={self.turns})"
@@ -192,6 +198,40 @@ class Session(ABC):
     def _tell(self, said: str | None, reply: Reply, source: Source) -> None:
         for onlooker in list(self.onlookers):
             onlooker.reply_begun(said, reply, source)
+
+    def _tell_of_run(self, run: Run) -> None:
+        for onlooker in list(self.onlookers):
+            onlooker.run_changed(run)
+
+    @contextmanager
+    def running(self, caller: Caller, source: Source) -> Iterator[Run]:
+        """While the context lasts, only this run speaks in the session, in this process.
+
+        Raises
+        ------
+        SessionBusy
+            Another run goes on.
+        """
+        with _runs:
+            self.check_free()
+            self._run = run = Run(self, caller, source, self._tell_of_run)
+        try:
+            self._tell_of_run(run)
+            yield run
+        except KeyboardInterrupt:
+            run.stopped = True
+            raise
+        finally:
+            self._run = None
+            run.end()
+
+    def check_free(self) -> None:
+        """Raise ``SessionBusy`` where a run goes on that is not the caller."""
+        if self._run is not None and not self._run.speaks:
+            raise SessionBusy(
+                f"the session {self.name!r} is calling functions; wait, stop that, or use another "
+                "one"
+            )
 
     # --- functions ----------------------------------------------------------------------------
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_PART = re.compile(r"<0x([0-9A-F]{2})>")
+REST = "‥"
+"""Stands for a token whose bytes belong to the character before it."""
 LOST = "\ufffd"
 """What bytes that are no whole character are decoded to."""
 
@@ -32,6 +37,34 @@ def spelled(tokenizer: Any, token: int) -> str | None:
     if len(known) < len(values):
         return None
     return known.decode("utf-8", _ERRORS)
+
+
+def whole(texts: Sequence[str]) -> list[str]:
+    """Texts of tokens in their order, to be read: characters whole where their last part is there.
+
+    The token with the first byte has the character, those with the others ``REST``.
+    """
+    read, at = list[str](), 0
+    while at < len(texts):
+        text, end = _read(texts, at)
+        read += [text, *[REST] * (end - at - 1)]
+        at = end
+    return read
+
+
+def _read(texts: Sequence[str], at: int) -> tuple[str, int]:
+    """What stands at a token, and where the next text begins."""
+    known, end = b"", at
+    while end < len(texts) and _PART.search(texts[end]):
+        known, end = known + _bytes(texts[end]), end + 1
+        with suppress(UnicodeDecodeError):
+            return known.decode(), end
+    return texts[at], at + 1
+
+
+def _bytes(text: str) -> bytes:
+    parts = _PART.split(text)
+    return b"".join(bytes.fromhex(p) if n % 2 else p.encode() for n, p in enumerate(parts))
 
 
 def _named(error: UnicodeError) -> tuple[str, int]:

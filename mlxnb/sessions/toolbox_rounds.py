@@ -16,6 +16,7 @@ from mlxnb.records.turn import Source, ToolCall, Turn
 from mlxnb.sessions.reply import Reply
 from mlxnb.sessions.toolbox import INTERRUPTED, Consent, Outcome
 from mlxnb.sessions.toolbox_calls import Called
+from mlxnb.sessions.toolbox_run import Run
 
 if TYPE_CHECKING:
     from mlxnb.sessions.session import Session
@@ -77,18 +78,30 @@ def run(
 ) -> Turn:
     """See `Session.run`. ``watcher`` follows it."""
     watcher = watcher or Watcher()
+    with session.running(watcher, source) as going:
+        return _rounds(session, text, rounds, watcher, going, options)
+
+
+def _rounds(
+    session: Session,
+    text: str,
+    rounds: int | None,
+    watcher: Watcher,
+    going: Run,
+    options: dict[str, Any],
+) -> Turn:
     rounds = session.toolbox.rounds if rounds is None else rounds
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
         raise InvalidOption(f"rounds is a whole number, 0 or more, not {rounds!r}")
     if session.toolbox.asking and not watcher.can_ask:
         raise _cannot(session.toolbox.asking)
     first, later = _first(session, options), _later(options)
-    turn = watcher.turn(lambda: session.reply(text, source=source, **first))
+    turn = watcher.turn(lambda: going.reply(text, **first))
     for _ in range(rounds):
         if not _is_ours(session, turn):
             return turn
-        _answer(session, turn, watcher)
-        begin = partial(session.reply, None, source=source, **later)
+        _answer(session, turn, watcher, going)
+        begin = partial(going.reply, None, **later)
         turn = _went_on(session, turn, watcher, begin)
     if _is_ours(session, turn):
         _end(session, turn, f"the limit of {rounds} rounds of tool calls is reached", watcher)
@@ -120,12 +133,12 @@ def _is_ours(session: Session, turn: Turn) -> bool:
     return len(session.toolbox) > 0 and not any(c.name in foreign for c in turn.tool_calls)
 
 
-def _answer(session: Session, turn: Turn, watcher: Watcher) -> None:
+def _answer(session: Session, turn: Turn, watcher: Watcher, going: Run) -> None:
     """Make the calls of a turn in their order; after an interrupt all have a result too."""
     box, made = session.toolbox, 0
     try:
         for call in turn.tool_calls:
-            called = box.answer(call, turn.id, watcher)
+            called = box.answer(call, turn.id, going)
             made += 1
             _file(session, called)
             watcher.called(called)

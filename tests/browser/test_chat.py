@@ -281,8 +281,9 @@ def test_calls_are_asked_about_and_made_on_the_main_thread(adding: Notebook) -> 
     expect(question).to_have_text(re.compile(re.escape('Call add {"a": 2}?')))
     expect(shown.status).to_have_text("May add be called? y, n or a (always).")
     expect(question).to_be_focused()
-    adding.page.keyboard.press("n")
+    adding.page.keyboard.type("nnnn")  # one answer; the others are meant for nothing
     expect(shown.turns).to_have_count(2)
+    expect(shown.box).to_have_value("")
     expect(question).to_be_visible()
     shown.press("Yes", question)
     expect(shown.turns).to_have_count(3)
@@ -293,10 +294,63 @@ def test_calls_are_asked_about_and_made_on_the_main_thread(adding: Notebook) -> 
     expect(shown.box).to_be_focused()
     results = shown.root.locator(".mlxnb-call", has_text="result of add").locator("pre")
     expect(results).to_have_text(["[tool error] the user refused this call", "4", "4", "4"])
-    expect(shown.cell.locator('[data-mime-type$=".stdout"]')).to_have_text(re.compile("in add"))
+    printed = shown.root.locator(".mlxnb-output pre")
+    expect(printed).to_have_text(["in add\n"] * 3)
     assert out(adding.run("print(on_main, s.calls().confirmed.tolist())")) == (
         "[True, True, True] [False, True, True, <NA>]"
     )
+
+
+def test_a_question_is_there_when_the_page_is_loaded_again(
+    open_notebook: Callable[..., Notebook],
+) -> None:
+    book = open_notebook()
+    book.run(BEGIN)
+    book.run(ADDER)
+    book.run("import matplotlib.pyplot as plt")
+    book.run(
+        "s = adder('reload', 1)\n"
+        "@s.tool\n"
+        "def add(a: int) -> int:\n"
+        "    print('drawn'); plt.plot([1, 2]); return 2 * a"
+    )
+    shown = Chat(book.run("mlxnb.chat(s)"))
+    shown.send("add")
+    expect(shown.root.locator(".mlxnb-question:visible")).to_be_visible()
+    book.saved()
+    book.open()
+    shown = Chat(book.page.locator(".jp-Cell:has(.mlxnb-chat)").last)
+    expect(shown.status).to_have_text("May add be called? y, n or a (always).")
+    shown.press("Yes")
+    expect(shown.answers.last).to_have_text("Done.")
+    output = shown.root.locator(".mlxnb-output")
+    expect(output.locator("pre")).to_have_text(re.compile("drawn"))
+    width = "image => image.complete && image.naturalWidth"
+    assert output.locator("img").evaluate(width) > 100
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_a_cells_calls_are_shown_and_stopped(adding: Notebook, confirm: bool) -> None:
+    name = f"cell {confirm}"
+    adding.run(f"s = adder({name!r}, 1, wait=1000, confirm={confirm})")
+    shown = Chat(adding.run("mlxnb.chat(s)"))
+    cell = adding.start(f"%mlx_chat -f text -s '{name}' add")
+    question = shown.root.locator(".mlxnb-question:visible")
+    says = 'The cell asks whether add {"a": 2} may be called.' if confirm else "add is running …"
+    expect(question).to_have_text(says)
+    expect(shown.status).to_have_text(says)
+    if confirm:
+        expect(cell.locator(".jp-Stdin-input")).to_be_visible()
+    shown.send("meanwhile")
+    expect(shown.status).to_contain_text("is answering; wait, or stop it")
+    shown.box.fill("")
+    shown.press("Stop")
+    expect(question).to_have_count(0)
+    stopped = "stopped at its calls; the model reads that with what you say next"
+    expect(cell.locator(".jp-OutputArea")).to_contain_text(f"KeyboardInterrupt: {stopped}")
+    expect(shown.status).to_have_text(stopped)
+    shown.say("go on")
+    expect(shown.answers.last).to_have_text("Done.")
 
 
 def test_what_is_being_written_keeps_the_focus_when_a_call_is_asked_about(
@@ -334,9 +388,10 @@ def test_escape_interrupts_a_function(adding: Notebook) -> None:
     shown = Chat(adding.run("mlxnb.chat(s)"))
     shown.send("add")
     question = shown.root.locator(".mlxnb-question:visible")
-    expect(question).to_have_text("add is running …")
+    expect(question).to_have_text(re.compile("add is running ….*in add", re.DOTALL))
     shown.box.press("Escape")
     expect(question).to_have_count(0)
+    expect(shown.status).to_contain_text("stopped at its calls")
     assert out(adding.run("print(s.calls().error.tolist(), s.turns)")) == (
         "['interrupted by the user before it was done'] 1"
     )

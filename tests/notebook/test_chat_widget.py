@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from scripted import Gate, load_scripted, model_of, scripted_folder
 
 import mlxnb
-from mlxnb.errors import InvalidOption, SessionExists
+from mlxnb.errors import InvalidOption, SessionBusy, SessionExists
 from mlxnb.notebook.magics import register
 from mlxnb.notebook.widgets import chat as chat_module
 from mlxnb.notebook.widgets.chat import Chat
@@ -566,7 +567,105 @@ def test_stopping_where_it_is_asked_makes_no_call(say: Any, chat: Any, adder: An
     until(lambda: not front.busy)
     assert called == [] and session.turns == 1 and pending(front) is None
     assert session.calls()["error"].tolist() == ["interrupted by the user before it was done"]
-    assert source(front.say("never mind")["answer"]) == "<p>I see.</p>\n"
+    (stopped,) = front.shown.values()
+    assert stopped["meter"]["problem"].startswith("stopped at its calls")
+    told = front.say("never mind")
+    assert source(told["answer"]) == "<p>I see.</p>\n"
+    assert told["results"][0]["text"].startswith("[tool error] interrupted by the user")
+    before = dict(front.shown)
+    front._room.look(deep=True)
+    assert front.shown == before
+
+
+def double(a: int) -> int:
+    """Another function."""
+    return 2 * a
+
+
+def test_nobody_else_speaks_while_calls_are_asked_about(say: Any, chat: Any, adder: Any) -> None:
+    say(CALL, "Done.")
+    session, called = adder()
+    front = chat(session)
+    front.ask("send", text="add")
+    call = asked(front)
+    for act in (
+        session.rewind,
+        session.reset,
+        lambda: session.send("more"),
+        lambda: session.run("more"),
+        lambda: session.tool(double),
+        lambda: session.remove_tool("add"),
+    ):
+        with pytest.raises(SessionBusy, match="'s' is calling functions"):
+            act()
+    assert pending(front) == call and called == []
+    front.ask("answer", call=call["id"], consent="yes")
+    front.end()
+    session.rewind()
+    assert session.turns == 1
+
+
+def test_what_functions_print_and_display_is_shown(place: Any, say: Any, chat: Any) -> None:
+    say(CALL, "Done.")
+    session = place.session(name="s")
+
+    def add(a: int) -> str:
+        """Print in two threads, and say why the rest is not possible."""
+        print("<b>one</b>")
+        thread = threading.Thread(target=print, args=("two",))
+        thread.start()
+        thread.join()
+        print("three", file=sys.stderr)
+        reasons = list[str]()
+        for act in (lambda: input("your name? "), lambda: session.send("inside")):
+            try:
+                act()
+            except (RuntimeError, SessionBusy) as error:
+                reasons.append(str(error))
+        return "; ".join(reasons)
+
+    session.tool(add, confirm=False)
+    front = chat(session)
+    told = front.say("add")
+    first = next(iter(front.shown.values()))
+    (output,) = first["outputs"]
+    assert (output["name"], output["text"]) == ("add", "<b>one</b>\ntwo\nthree\n")
+    reasons = told["results"][0]["text"]
+    assert "cannot ask with input()" in reasons and "'s' is calling functions" in reasons
+    assert "output of add: &lt;b&gt;one" in as_bundle(front._room.shown, "key")["text/html"]
+
+
+def test_calls_of_a_cell_are_shown_as_its_own(place: Any, say: Any, chat: Any) -> None:
+    say(CALL, CALL, "Done.")
+    session = place.session(name="s")
+    seen = list[Any]()
+
+    def add(a: int) -> int:
+        """Look at the chat."""
+        until(lambda: state_of(front) == "run")
+        front.ask("send", text="meanwhile")
+        until(lambda: len(front.of("refused")) > len(seen))
+        seen.append(front.of("refused")[-1]["reason"])
+        if len(seen) == 2:
+            front.ask("stop")
+            time.sleep(DEADLINE_S)
+        return a
+
+    session.tool(add, confirm=False)
+    front = chat(session)
+    with pytest.raises(KeyboardInterrupt):
+        session.run("add")
+    assert len(seen) == 2
+    assert all("is answering; wait, or stop it" in reason for reason in seen)
+    until(lambda: not front.busy)
+    assert state_of(front) is None and len(front.shown) == 2
+    assert session.calls()["error"].isna().tolist() == [True, False]
+    assert source(front.say("go on")["answer"]) == "<p>Done.</p>\n"
+
+
+def state_of(front: Front) -> str | None:
+    states = [told["pending"]["state"] for told in front.shown.values() if told["pending"]]
+    return states[0] if states else None
 
 
 def test_stopping_in_a_function_ends_the_rounds(place: Any, say: Any, chat: Any) -> None:

@@ -373,6 +373,17 @@ class Seen(HTMLParser):
         self.text += data
 
 
+def test_a_model_that_is_not_loaded_any_more_is_said(remote: Attached) -> None:
+    turn = remote.session(system=SYSTEM).send("hello", max_tokens=3)
+    made = Inspector(remote, turn)
+    assert made.state["said"] == ""
+    remote.unload(turn.model)
+    assert tell(made, do="refresh") == (
+        f"{turn.model} is not loaded: ids stand for the texts of its tokens"
+    )
+    assert made.state["strip"]["texts"][0].startswith("[")
+
+
 def test_html_has_the_same_counts(inspector: Inspector) -> None:
     page = Seen(inspector._repr_html_()).text
     for origin, count in inspector.state["strip"]["counts"].items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlxnb.sessions.spelled import spelled
+from mlxnb.sessions.spelled import REST, spelled, whole
 from mlxnb.sessions.views import readable
 
 from .tokenizers import wrapped
@@ -32,6 +32,33 @@ def test_parts_of_characters_are_told_by_their_bytes(kind: str) -> None:
     # SentencePiece's decoder takes the space away that a word alone begins with
     assert joined(texts).replace(" ", "") == TEXT.replace(" ", "")
     assert decode(tokens).strip() == TEXT
+
+
+@pytest.mark.parametrize("kind", ["byte", "llama3", "spm"])
+def test_characters_are_read_whole(kind: str) -> None:
+    tokenizer = wrapped(kind)
+    decode = readable(tokenizer)
+    texts = [decode([t]) for t in tokenizer.encode(TEXT, add_special_tokens=False)]
+    read = whole(texts)
+    assert len(read) == len(texts)
+    assert not any("<0x" in text for text in read)
+    found = "".join(text for text in read if text != REST)
+    assert found.replace(" ", "") == TEXT.replace(" ", "")
+    assert "👋" in read or " 👋" in read
+
+
+@pytest.mark.parametrize(
+    ("texts", "read"),
+    [
+        (["a<0xE4>", "<0xBD>", "<0xA0>b"], ["a你b", REST, REST]),
+        (["<0xE4>", "<0xBD>"], ["<0xE4>", "<0xBD>"]),
+        (["<0xE4>", "x", "<0xC3>", "<0xA9>"], ["<0xE4>", "x", "é", REST]),
+        (["<0xC3>", "<0xA9><0xC3>", "<0xA9>"], ["éé", REST, REST]),
+        ([], []),
+    ],
+)
+def test_what_is_no_whole_character_is_read_as_bytes(texts: list[str], read: list[str]) -> None:
+    assert whole(texts) == read
 
 
 class Nameless:

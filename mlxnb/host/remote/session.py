@@ -86,6 +86,7 @@ class RemoteSession(Session):
         **sampling: Any,
     ) -> RemoteReply:
         """See `Session.reply`."""
+        self.check_free()
         if text is not None:
             check_text("a message", text)
         wanted, shape = _named(Sampling.of(sampling)), Shape.of(schema, tool_choice)
@@ -134,14 +135,17 @@ class RemoteSession(Session):
 
     def rewind(self, turns: int = 1) -> None:
         """See `Session.rewind`."""
+        self.check_free()
         self._engine.wire.post(f"{self._path}/rewind", {"turns": turns})
 
     def reset(self) -> None:
         """See `Session.reset`."""
+        self.check_free()
         self._engine.wire.post(f"{self._path}/reset")
 
     def set_tools(self, tools: list[Any]) -> None:
         """See `Session.set_tools`."""
+        self.check_free()
         plain = [json.loads(tool) for tool in packed_tools(tools)]
         told = self._engine.wire.post(f"{self._path}/tools", {"tools": plain})
         self.options = from_json(Options, told["options"])

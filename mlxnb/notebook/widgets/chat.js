@@ -127,6 +127,7 @@ class Exchange {
     this.thought = make("details", { className: "mlxnb-thought", hidden: true }, make("summary", {}, "Reasoning"), this.reasoning);
     this.answer = make("div", { className: "mlxnb-answer" });
     this.calls = make("div");
+    this.outputs = make("div");
     this.question = make("div", { className: "mlxnb-question", hidden: true, tabIndex: -1, role: "group" });
     this.progress = make("progress", { max: 1, value: 0, aria: { label: "Prefill" } });
     this.done = make("span");
@@ -147,6 +148,7 @@ class Exchange {
       this.thought,
       this.answer,
       this.calls,
+      this.outputs,
       this.question,
       this.prefill,
       this.meter,
@@ -166,6 +168,7 @@ class Exchange {
     this.thought.hidden = !told.reasoning.length;
     this.setCalls(told.calls);
     this.prefill.hidden = true;
+    this.outputs.replaceChildren(...(told.outputs ?? []).map(printed));
     this.setPending(told.pending);
     this.own.hidden = told.running || Boolean(told.pending);
     this.element.setAttribute("aria-busy", String(this.own.hidden));
@@ -179,13 +182,14 @@ class Exchange {
 
   /** A call that the user is asked about, that waits for a cell's end, or that takes a while. */
   setPending(pending) {
-    const key = pending ? `${pending.state} ${pending.id}` : "";
+    const key = pending ? [pending.state, pending.id, pending.output].join(" ") : "";
     if (this.question.dataset.key === key) return;
     this.question.dataset.key = key;
     this.question.hidden = !pending;
     const asks = pending?.state === "ask";
     const answers = asks ? CONSENTS.map(([text, title, consent]) => button(text, title, `answer-${consent}`)) : [];
-    this.question.replaceChildren(...(pending ? [make("span", {}, SAID[pending.state](pending)), ...answers] : []));
+    const output = pending?.output ? [make("pre", {}, pending.output)] : [];
+    this.question.replaceChildren(...(pending ? [make("span", {}, SAID[pending.state](pending)), ...answers, ...output] : []));
     this.question.setAttribute("aria-label", asks ? `May ${pending.name} be called?` : "");
   }
 
@@ -216,7 +220,20 @@ const SAID = {
   ask: (call) => `Call ${call.name} ${call.arguments}?`,
   wait: (call) => `${call.name} is called when the running cell has ended.`,
   run: (call) => `${call.name} is running …`,
+  cell: (call) => `The cell asks whether ${call.name} ${call.arguments} may be called.`,
 };
+
+/** What a function has printed and displayed. */
+function printed({ name, text, images }) {
+  const pictures = images.filter((image) => /^[A-Za-z0-9+/=]+$/.test(image));
+  return make(
+    "details",
+    { className: "mlxnb-call mlxnb-output", open: true },
+    make("summary", {}, `output of ${name}`),
+    ...(text ? [make("pre", {}, text)] : []),
+    ...pictures.map((image) => make("img", { alt: `figure of ${name}`, src: `data:image/png;base64,${image}` })),
+  );
+}
 
 function folded(name, text) {
   return make("details", { className: "mlxnb-call" }, make("summary", {}, name), make("pre", {}, text));
@@ -416,7 +433,11 @@ class Chat {
   }
 
   stop() {
-    this.model.send({ kind: "stop" });
+    const kernel = this.model.widget_manager?.kernel;
+    const asks = [...this.exchanges.values()].some(({ told }) => told.pending?.state === "cell");
+    // a cell that asks is stopped by the front end, which otherwise waits for an answer
+    if (asks && kernel?.interrupt) kernel.interrupt();
+    else this.model.send({ kind: "stop" });
     this.say("Stopping …");
   }
 
@@ -425,7 +446,7 @@ class Chat {
     const { told } = this.exchanges.get(Number(target.closest(".mlxnb-exchange").dataset.id));
     if (told.pending?.state !== "ask") return;
     this.ask({ kind: "answer", call: told.pending.id, consent });
-    this.box.focus();
+    this.log.focus(); // what else is typed is not meant for the message box
   }
 
   openEditor(exchange) {
@@ -545,6 +566,7 @@ class Chat {
     fill(this.models, null, told.model);
     this.setAll(told.exchanges);
     this.setBusy(told.busy);
+    if (told.busy) told.exchanges.forEach((exchange) => exchange.pending && this.attend(exchange));
   }
 
   setAll(exchanges) {
@@ -576,14 +598,19 @@ class Chat {
       this.box.value = "";
     }
     this.setBusy(busy);
-    if (!busy) this.report(ended(exchange.meter ?? {}));
-    else this.attend(exchange);
+    if (busy) {
+      this.attend(exchange);
+      return;
+    }
+    this.report(ended(exchange.meter ?? {}));
+    if (this.log === document.activeElement && this.attended !== undefined) this.box.focus();
+    this.attended = undefined;
   }
 
   /** Say what a call waits for; who is in this chat and writes nothing can answer with a key. */
   attend({ id, pending }) {
     if (!pending && this.attended) this.report("Answering …");
-    this.attended = Boolean(pending);
+    if (pending || this.attended !== undefined) this.attended = Boolean(pending);
     if (!pending) return;
     this.report(pending.state === "ask" ? `May ${pending.name} be called? y, n or a (always).` : SAID[pending.state](pending));
     if (pending.state !== "ask") return;

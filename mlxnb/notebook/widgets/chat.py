@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import threading
 from collections.abc import Callable
@@ -69,7 +68,6 @@ class Chat(anywidget.AnyWidget):
         as_addressed(self)
         self._engine, self._now = engine, now or (lambda: engine)
         self._order = threading.Lock()
-        self._context = contextvars.copy_context()  # what functions print stands under the cell
         self._copies: list[Any] = []  # DisplayHandles
         self._views: set[Any] = set()  # those of the front end; without any it is told nothing
         self._room = rooms(engine).enter(session, self)
@@ -219,7 +217,7 @@ class Chat(anywidget.AnyWidget):
 
     def _say(self, asked: Told, refuse: Callable[[str], None]) -> None:
         given = _text(asked), _sampling(asked)
-        self._room.send(*given, refuse, asked.get("id"), self._context)
+        self._room.send(*given, refuse, asked.get("id"))
 
     def _answer(self, asked: Told, refuse: Callable[[str], None]) -> None:
         """The user says whether a call may be made."""
@@ -243,7 +241,7 @@ class Chat(anywidget.AnyWidget):
 
         text = _text(asked) if "text" in asked else said
         self._enter(fork)
-        self._room.send(text, _sampling(asked), back, asked.get("id"), self._context)
+        self._room.send(text, _sampling(asked), back, asked.get("id"))
         self._tell_all()
 
     def _new(self, asked: Told, refuse: Callable[[str], None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 import queue
 import threading
@@ -10,17 +9,24 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any, Literal
 
+from mlxnb.notebook.captured import Captured
 from mlxnb.notebook.main_thread import Errand
 from mlxnb.records.turn import ToolCall
+from mlxnb.sessions.function import cut
 from mlxnb.sessions.toolbox import Consent, Outcome
 
 Pending = dict[str, Any]
 """A call for the front end: ``id``, ``name``, ``arguments`` as JSON, and its ``state``."""
-State = Literal["ask", "wait", "run"]
-"""The user is asked; the main thread is waited for; the function runs."""
-PATIENCE_S = 0.3
+Printed = dict[str, Any]
+"""What a function has printed (``text``) and displayed (``images``, PNG in base64)."""
+State = Literal["ask", "wait", "run", "cell"]
+"""The user is asked; the main thread is waited for; the function runs; a cell asks the user."""
+LOOK_S = 0.3
 """Seconds of a call after which it is shown that it takes a while."""
-LOOK_S = 0.05
+PACE_S = 0.5
+"""Between two looks at what a function prints."""
+TAIL = 2_000
+"""Characters of that, from its end."""
 
 
 class Stopped(Exception):
@@ -34,14 +40,14 @@ class Calls:
     ----------
     show
         Shows a call that is pending; None: none is any more.
-    context
-        Where what functions print belongs.
+    printed
+        Shows what a function has printed and displayed.
     """
 
     def __init__(
-        self, show: Callable[[Pending | None], None], context: contextvars.Context
+        self, show: Callable[[Pending | None], None], printed: Callable[[Printed], None]
     ) -> None:
-        self._show, self._context = show, context
+        self._show, self._printed = show, printed
         self._answers: queue.SimpleQueue[Consent | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._asked: str | None = None  # the id of the call that is asked about
@@ -75,7 +81,7 @@ class Calls:
             if self.stopped:
                 raise Stopped
             self._asked = call.id
-        self._show(_pending(call, "ask"))
+        self._show(pending(call, "ask"))
         try:
             consent = self._answers.get()
         finally:
@@ -86,35 +92,46 @@ class Calls:
 
     def carry_out(self, call: ToolCall, work: Callable[[], Outcome]) -> Outcome:
         """Make a call, and wait for its end; raises ``Stopped``."""
-        errand = Errand(work, self._context)
+        captured = Captured()
+
+        def captive() -> Outcome:
+            with captured:
+                return work()
+
+        errand = Errand(captive)
         with self._lock:
             if self.stopped:
                 raise Stopped
             self._errand = errand
         errand.begin()
         try:
-            return self._waited(call, errand)
+            return self._waited(call, errand, captured)
         except (KeyboardInterrupt, CancelledError):
             raise Stopped from None
         finally:
             with self._lock:
                 self._errand = None
+            if captured.text or captured.images:
+                text, images = cut(captured.text), captured.images
+                self._printed({"id": call.id, "name": call.name, "text": text, "images": images})
 
-    def _waited(self, call: ToolCall, errand: Errand[Outcome]) -> Outcome:
-        if errand.ended(PATIENCE_S):
+    def _waited(self, call: ToolCall, errand: Errand[Outcome], captured: Captured) -> Outcome:
+        """Wait for its end; after a while it is shown, and what it prints."""
+        if errand.ended(LOOK_S):
             return errand.result()
-        shown: State | None = None
+        shown: Pending | None = None
         try:
-            while not errand.ended(LOOK_S):
-                state: State = "run" if errand.begun else "wait"
-                if state != shown:
-                    self._show(_pending(call, state))
-                    shown = state
+            while not errand.ended(LOOK_S if shown is None else PACE_S):
+                news = pending(call, "run" if errand.begun else "wait", captured.text[-TAIL:])
+                if news != shown:
+                    self._show(news)
+                    shown = news
         finally:
             self._show(None)
         return errand.result()
 
 
-def _pending(call: ToolCall, state: State) -> Pending:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return {"id": call.id, "name": call.name, "arguments": arguments, "state": state}
+def pending(call: ToolCall, state: State, output: str = "") -> Pending:
+    """A call for the front end, and what its function has printed by now."""
+    told = {"id": call.id, "name": call.name, "state": state, "output": output}
+    return told | {"arguments": json.dumps(call.arguments, ensure_ascii=False)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mlxnb.engine.events import Event
 from mlxnb.notebook.pace import Pace
 from mlxnb.notebook.widgets.chat_follow import Following
-from mlxnb.notebook.widgets.transcript import Exchange, as_result, meter
+from mlxnb.notebook.widgets.transcript import Exchange, meter, results_due
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
@@ -34,6 +34,8 @@ class Onlooking:
 
     Attributes
     ----------
+    exchange
+        What shows it.
     sure
         All results of tools that it goes on from are shown: some may not be known here.
     """
@@ -41,11 +43,10 @@ class Onlooking:
     def __init__(self, room: Room, said: str | None, reply: Reply, after: Onlooking | None) -> None:
         self._room, self._reply, self._after = room, reply, after
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        last, toolbox = room.session.last, room.session.toolbox
-        results = [] if last is None else [as_result(call) for call in toolbox.of_turn(last.id)]
+        last, results = room.session.last, results_due(room.session)
         due = {call.id for call in last.tool_calls} if last is not None else set()
         self.sure = due == {result["id"] for result in results}
-        self._exchange = Exchange(said, results, kept=False, running=True)
+        self.exchange = Exchange(said, results, kept=False, running=True)
         self._over = threading.Event()
         reply.tap(self._events.put)
 
@@ -67,11 +68,11 @@ class Onlooking:
         except Exception:
             log.exception("a chat did not see a turn of its session")
         finally:
-            self._room.over(self, self._exchange)
+            self._room.over(self)
             self._over.set()
 
     def _show(self) -> None:
-        exchange = self._exchange
+        exchange = self.exchange
         self._room.begun(exchange)
         Following(self._room, exchange, Pace()).follow(self._read())
         turn = self._reply.turn

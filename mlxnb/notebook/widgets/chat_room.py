@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mlxnb.errors import InvalidOption, MlxnbError, SessionBusy
+from mlxnb.notebook.widgets.chat_calls import Pending, State, pending
 from mlxnb.notebook.widgets.chat_onlook import Onlooking
 from mlxnb.notebook.widgets.chat_turn import ChatTurn
 from mlxnb.notebook.widgets.transcript import Exchange, exchanges, merged, meter
+from mlxnb.sessions.toolbox_run import STOPPED
 
 if TYPE_CHECKING:
     from mlxnb.records.turn import Source, Turn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mlxnb.sessions.reply import Reply
     from mlxnb.sessions.session import Session
     from mlxnb.sessions.toolbox import Consent
+    from mlxnb.sessions.toolbox_run import Run
 
 Told = dict[str, Any]
 
@@ -57,6 +59,7 @@ class Room:
         self._epoch = 0  # turns of chats that have begun or ended
         self._elsewhere = False  # a turn of another process is running
         self._seen: Onlooking | None = None  # the last turn of another door that is shown
+        self._run: Run | None = None  # of another door, whose functions are called
         session.onlookers.add(self)
         self.look(deep=True)
 
@@ -109,7 +112,8 @@ class Room:
     @property
     def busy(self) -> bool:
         """Whether a turn runs, be it one of another door."""
-        return self._turn is not None or self._seen is not None or self._elsewhere
+        here = (self._turn, self._seen, self._run)
+        return self._elsewhere or any(each is not None for each in here)
 
     def send(
         self,
@@ -117,7 +121,6 @@ class Room:
         sampling: dict[str, Any],
         refused: Callable[[str], None],
         request: str | None = None,
-        context: contextvars.Context | None = None,
     ) -> None:
         """Say something; returns at once.
 
@@ -127,8 +130,6 @@ class Room:
             Called with the reason if no turn comes of it.
         request
             The front end's own id of it.
-        context
-            Where what functions print belongs; None: where this is called.
 
         Raises
         ------
@@ -136,12 +137,11 @@ class Room:
             A turn of a chat is running here.
         """
         with self.lock:
-            if self._turn is not None:
+            if self._turn is not None or self._run is not None:
                 name = self.session.name
                 raise SessionBusy(f"the session {name!r} is answering; wait, or stop it")
             self._epoch += 1
-            here = context or contextvars.copy_context()
-            self._turn = ChatTurn(self, text, request, refused, here)
+            self._turn = ChatTurn(self, text, request, refused)
             self._turn.begin(sampling)
 
     def stop(self) -> None:
@@ -151,6 +151,8 @@ class Room:
                 self._turn.stop()
             if self._seen is not None:
                 self._seen.stop()
+            if self._run is not None:
+                self._run.stop()
 
     def answer(self, call_id: str, consent: Consent) -> None:
         """Say whether a call may be made.
@@ -236,8 +238,30 @@ class Room:
             self._seen = seen = Onlooking(self, said, reply, self._seen)
             seen.begin()
 
-    def over(self, seen: Onlooking, exchange: Exchange) -> None:
+    def run_changed(self, run: Run) -> None:
+        """See `Onlooker`: what is asked about or called between turns of another door."""
+        if run.source == "widget":
+            return
+        with self.lock:
+            self._epoch += 1
+            self._run = None if run.over else run
+            exchange = self._newest
+            if exchange is not None:
+                exchange.pending = _pending_elsewhere(run)
+                if run.over and run.stopped and exchange.calls:
+                    exchange.fail(STOPPED)
+                self.show(exchange)
+
+    @property
+    def _newest(self) -> Exchange | None:
+        """The turn that is shown last, or will be."""
+        if self._seen is not None:
+            return self._seen.exchange
+        return self._shown[-1] if self._shown else None
+
+    def over(self, seen: Onlooking) -> None:
         """A turn of another door is over."""
+        exchange = seen.exchange
         with self.lock:
             self._epoch += 1
             if self._seen is seen:
@@ -256,7 +280,7 @@ class Room:
             Ask the engine; otherwise only what this process knows of the session is looked at.
         """
         session, last, epoch = self.session, self.session.last, self._epoch
-        if self._turn is not None or self._seen is not None:
+        if self._turn is not None or self._seen is not None or self._run is not None:
             return
         if not (deep or last is not self._last):
             return
@@ -285,3 +309,12 @@ class Room:
             newest.meter = took if newest.text == last.text else None
         self._shown, self._count, self._last = there, count, last
         self.tell({"kind": "transcript", **self.told()})
+
+
+def _pending_elsewhere(run: Run) -> Pending | None:
+    """A call of a run in a cell, which the cell asks about itself."""
+    if run.pending is None:
+        return None
+    call, doing = run.pending
+    state: State = "cell" if doing == "ask" else "run"
+    return pending(call, state)

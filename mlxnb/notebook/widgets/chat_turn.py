@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import threading
 from collections.abc import Callable
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlxnb.errors import MlxnbError, RequestFailed
 from mlxnb.notebook.pace import Pace
-from mlxnb.notebook.widgets.chat_calls import Calls, Pending, Stopped
+from mlxnb.notebook.widgets.chat_calls import Calls, Pending, Printed, Stopped
 from mlxnb.notebook.widgets.chat_follow import Following
-from mlxnb.notebook.widgets.transcript import Exchange, as_result, meter
+from mlxnb.notebook.widgets.transcript import Exchange, as_result, meter, results_due
 from mlxnb.sessions.toolbox import Consent, Outcome
 from mlxnb.sessions.toolbox_rounds import Watcher, run
+from mlxnb.sessions.toolbox_run import STOPPED
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
@@ -36,23 +36,17 @@ class ChatTurn(Watcher):
         The front end's own id of it.
     refused
         Called with the reason if no turn comes of it.
-    context
-        Where what functions print belongs.
     """
 
     def __init__(
-        self,
-        room: Room,
-        text: str,
-        request: str | None,
-        refused: Callable[[str], None],
-        context: contextvars.Context,
+        self, room: Room, text: str, request: str | None, refused: Callable[[str], None]
     ) -> None:
         self._room, self._text, self._refused = room, text, refused
-        self._next = Exchange(text, kept=False, running=True, request=request)
+        due = results_due(room.session)
+        self._next = Exchange(text, due, kept=False, running=True, request=request)
         self._shown: Exchange | None = None  # the last turn that has begun
         self._note = ""
-        self._calls = Calls(self._show_pending, context)
+        self._calls = Calls(self._show_pending, self._show_printed)
         self._reply: Reply | None = None
         self._pace = Pace()
 
@@ -77,7 +71,7 @@ class ChatTurn(Watcher):
         try:
             run(session, self._text, watcher=self, source="widget", **sampling)
         except Stopped:
-            pass
+            self._note = STOPPED
         except Exception as error:
             problem = _said(error)
         if self._shown is None:
@@ -89,7 +83,7 @@ class ChatTurn(Watcher):
     def _end(self, exchange: Exchange, problem: str) -> None:
         exchange.running = False
         if problem:
-            exchange.meter = {**(exchange.meter or {}), "problem": problem}
+            exchange.fail(problem)
 
         def show() -> int:
             self._room.ended(exchange)
@@ -134,6 +128,11 @@ class ChatTurn(Watcher):
     def _show_pending(self, pending: Pending | None) -> None:
         assert self._shown is not None, "a turn has made the call"
         self._shown.pending = pending
+        self._room.show(self._shown)
+
+    def _show_printed(self, printed: Printed) -> None:
+        assert self._shown is not None, "a turn has made the call"
+        self._shown.outputs.append(printed)
         self._room.show(self._shown)
 
     def called(self, call: Called) -> None:

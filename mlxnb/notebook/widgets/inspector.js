@@ -136,7 +136,7 @@ class Strip {
   }
 
   token(at, origin) {
-    const text = this.strip.texts === null ? "·" : this.strip.texts[at];
+    const text = this.strip.read === null ? "·" : this.strip.read[at];
     return make("span", {
       id: `${this.prefix}-${at}`,
       role: "option",

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from mlxnb.records.colours import ORIGINS, PHASES, Colour
+from mlxnb.sessions.spelled import REST
 
 TEXT = 8_000
 """Characters of tokens' texts that are shown; all are in ``engine.tokens()``."""
@@ -74,7 +75,7 @@ def _texts(strip: dict[str, Any]) -> str:
         return "<div>texts are not shown: this turn is a client's</div>"
     parts, left = [], TEXT
     for origin, start, end in _cut(strip):
-        text = "".join(strip["texts"][start:end])[:left]
+        text = "".join(text for text in strip["read"][start:end] if text != REST)[:left]
         mark = "▼" if start == strip["diverged"] else ""
         parts.append(f'<span style="{_painted(ORIGINS[origin])}">{mark}{escape(text)}</span>')
         left -= len(text)

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.records.colours import ORIGINS
+from mlxnb.sessions.spelled import whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +29,7 @@ def strip(tokens: pd.DataFrame) -> Strip:
         ``counts``: tokens by origin, those that occur. ``runs``: ``[origin, start, end]``.
         ``spans``: ``[role, message, start, end]``. ``diverged``: a position or None. ``prompt``:
         tokens of the prompt. ``ids`` and ``texts``: a value a token; None where not shown.
+        ``read``: the texts with their characters whole.
     """
     origins = tokens["origin"].tolist()
     places = zip(tokens["role"], _plain(tokens["message"]), strict=True)
@@ -41,6 +43,7 @@ def strip(tokens: pd.DataFrame) -> Strip:
         "prompt": sum(origin != "generated" for origin in origins),
         "ids": tokens["token_id"].astype(int).tolist() if shown else None,
         "texts": tokens["text"].fillna("").tolist() if shown else None,
+        "read": whole(tokens["text"].fillna("").tolist()) if shown else None,
     }
 
 

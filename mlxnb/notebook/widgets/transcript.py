@@ -16,6 +16,7 @@ from mlxnb.sessions.messages import Message
 
 if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
+    from mlxnb.sessions.session import Session
     from mlxnb.sessions.toolbox_calls import Called
 
 LONG = 8_000
@@ -42,6 +43,8 @@ class Exchange:
         Those results: ``id``, ``name`` and ``text`` of each.
     calls
         The calls of the answer: ``id``, ``name`` and ``arguments`` as JSON.
+    outputs
+        What its functions have printed and displayed: ``id``, ``name``, ``text``, ``images``.
     kept
         It is part of the session's history.
     meter
@@ -62,6 +65,7 @@ class Exchange:
     meter: dict[str, Any] | None = None
     request: str | None = None
     pending: dict[str, Any] | None = None
+    outputs: list[dict[str, Any]] = field(default_factory=list)
     id: int = field(default_factory=lambda: next(_ids))
     answer: Blocks = field(default_factory=Blocks)
     thought: Blocks = field(default_factory=Blocks)
@@ -84,6 +88,10 @@ class Exchange:
         self.running, self.meter = False, took
         self.kept = turn.finish_reason not in ("cancelled", "error")
 
+    def fail(self, problem: str) -> None:
+        """Say what went wrong with it."""
+        self.meter = {**(self.meter or {}), "problem": problem}
+
     def lose(self) -> None:
         """Its session is gone: what was said stays in sight."""
         if self.kept:
@@ -102,6 +110,7 @@ class Exchange:
             "kept": self.kept,
             "running": self.running,
             "pending": self.pending,
+            "outputs": self.outputs,
             "meter": self.meter,
         }
 
@@ -116,6 +125,12 @@ def as_result(called: Called) -> dict[str, str]:
     """What a call came to, for the front end; the text is the history's."""
     text = called.told if called.error is None else f"[tool error] {called.told}"
     return {"id": called.call_id, "name": called.name, "text": text}
+
+
+def results_due(session: Session) -> list[dict[str, str]]:
+    """What the calls of a session's last turn came to, as far as this process knows."""
+    last = session.last
+    return [] if last is None else [as_result(c) for c in session.toolbox.of_turn(last.id)]
 
 
 def meter(turn: Turn, engine: Engine) -> dict[str, Any]:

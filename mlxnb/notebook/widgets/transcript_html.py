@@ -43,5 +43,15 @@ def _html(exchange: Exchange) -> list[str]:
     ]
     said = [] if exchange.said is None else [f"{_SAID}{escape(exchange.said)}</div>"]
     calls = [f"{call['name']} {call['arguments']}" for call in exchange.calls]
+    printed = [
+        f"<pre>output of {escape(o['name'])}: {escape(o['text'])}</pre>"
+        for o in exchange.outputs
+        if o["text"]
+    ]
     note = noted(exchange.meter)
-    return [*results, *said, html(exchange.text, exchange.reasoning, calls, note, final=True)]
+    return [
+        *results,
+        *said,
+        html(exchange.text, exchange.reasoning, calls, note, final=True),
+        *printed,
+    ]

@@ -1,0 +1,75 @@
+"""What functions print and display where no cell runs."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlxnb.notebook.captured import Captured
+
+from .kernels import Kernel, kernel
+
+
+@pytest.fixture(scope="module")
+def notebook() -> Iterator[Kernel]:
+    with tempfile.TemporaryDirectory(prefix="mlxnb-") as scratch, kernel(Path(scratch)) as started:
+        started.ok("from mlxnb.notebook.captured import Captured\nfrom IPython.display import *")
+        yield started
+
+
+def test_what_is_printed_is_taken_and_all_is_put_back() -> None:
+    before = sys.stdout, sys.stderr, builtins.input
+    with Captured() as captured:
+        print("one")
+        thread = threading.Thread(target=print, args=("two",), kwargs={"file": sys.stderr})
+        thread.start()
+        thread.join()
+        with pytest.raises(RuntimeError, match=r"cannot ask with input\(\)"):
+            input("who? ")
+    assert (captured.text, captured.images) == ("one\ntwo\n", [])
+    assert before == (sys.stdout, sys.stderr, builtins.input)
+    with pytest.raises(ValueError, match="no"), captured:
+        raise ValueError("no")
+    assert before == (sys.stdout, sys.stderr, builtins.input)
+
+
+def test_what_is_displayed_is_taken(notebook: Kernel) -> None:
+    cell = notebook.ok(
+        "with Captured() as captured:\n"
+        "    display(Markdown('*gone*')); clear_output()\n"
+        "    display({'text/plain': 'a'}, raw=True)\n"
+        "    handle = display({'text/plain': 'b'}, raw=True, display_id=True)\n"
+        "    handle.update({'text/plain': 'c'}, raw=True)\n"
+        "    display({'image/png': 'cG5n', 'text/plain': 'figure'}, raw=True)\n"
+        "    print('printed')\n"
+        "print([captured.text, captured.images]); display({'text/plain': 'after'}, raw=True)"
+    )
+    assert cell.text() == "['printed\\n\\na\\nc', ['cG5n']]\n"
+    assert [m.content["data"] for m in cell.displays] == [{"text/plain": "after"}]
+
+
+def test_a_figure_that_was_drawn_is_taken(notebook: Kernel) -> None:
+    cell = notebook.ok(
+        "import matplotlib.pyplot as plt\n"
+        "with Captured() as captured:\n"
+        "    plt.plot([1, 2])\n"
+        "print(len(captured.images), captured.images[0][:6])"
+    )
+    assert cell.text() == "1 iVBORw\n" and cell.displays == []
+
+
+def test_other_messages_are_handled_meanwhile(notebook: Kernel) -> None:
+    """What comes for a subshell sets all streams and publishers up for itself."""
+    cell = notebook.ok(
+        "with Captured() as captured:\n"
+        "    get_ipython().set_parent(get_ipython().parent_header)\n"
+        "    print('still')\n"
+        "print(captured.text)"
+    )
+    assert cell.text() == "still\n\n"
