@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+log = logging.getLogger(__name__)
 _runs = threading.Lock()
 """Held while a run begins."""
 
@@ -196,12 +198,17 @@ class Session(ABC):
         return WeakSet()
 
     def _tell(self, said: str | None, reply: Reply, source: Source) -> None:
-        for onlooker in list(self.onlookers):
-            onlooker.reply_begun(said, reply, source)
+        self._tell_all(lambda onlooker: onlooker.reply_begun(said, reply, source))
 
     def _tell_of_run(self, run: Run) -> None:
+        self._tell_all(lambda onlooker: onlooker.run_changed(run))
+
+    def _tell_all(self, tell: Callable[[Onlooker], None]) -> None:
         for onlooker in list(self.onlookers):
-            onlooker.run_changed(run)
+            try:
+                tell(onlooker)
+            except Exception:  # what goes on is not theirs to stop
+                log.exception("an onlooker of a session failed")
 
     @contextmanager
     def running(self, caller: Caller, source: Source) -> Iterator[Run]:

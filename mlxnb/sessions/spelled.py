@@ -11,6 +11,8 @@ from typing import Any
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _PART = re.compile(r"<0x([0-9A-F]{2})>")
+_MOST = 12
+"""Tokens in which characters come to their end that begin in each other's last ones."""
 REST = "‥"
 """Stands for a token whose bytes belong to the character before it."""
 LOST = "\ufffd"
@@ -55,7 +57,7 @@ def whole(texts: Sequence[str]) -> list[str]:
 def _read(texts: Sequence[str], at: int) -> tuple[str, int]:
     """What stands at a token, and where the next text begins."""
     known, end = b"", at
-    while end < len(texts) and _PART.search(texts[end]):
+    while end < min(len(texts), at + _MOST) and _PART.search(texts[end]):
         known, end = known + _bytes(texts[end]), end + 1
         with suppress(UnicodeDecodeError):
             return known.decode(), end

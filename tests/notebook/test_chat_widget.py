@@ -603,6 +603,13 @@ def test_nobody_else_speaks_while_calls_are_asked_about(say: Any, chat: Any, add
     front.end()
     session.rewind()
     assert session.turns == 1
+    session.rewind()
+    until(lambda: front.shown == {})
+    front.ask("send", text="again")
+    front.ask("answer", call=asked(front)["id"], consent="no")
+    front.end()
+    first = front.shown[min(front.shown)]  # nothing of what was taken back is shown with it
+    assert (first["said"], first["results"]) == ("again", [])
 
 
 def test_what_functions_print_and_display_is_shown(place: Any, say: Any, chat: Any) -> None:

@@ -128,9 +128,13 @@ def as_result(called: Called) -> dict[str, str]:
 
 
 def results_due(session: Session) -> list[dict[str, str]]:
-    """What the calls of a session's last turn came to, as far as this process knows."""
+    """What the calls at the end of a session came to, as far as this process knows."""
     last = session.last
-    return [] if last is None else [as_result(c) for c in session.toolbox.of_turn(last.id)]
+    if last is None or not last.tool_calls:
+        return []
+    newest = session.history[-1:]  # without the last turn where it was stopped or taken back
+    due = {call["id"] for message in newest for call in message.get("tool_calls") or ()}
+    return [as_result(c) for c in session.toolbox.of_turn(last.id) if c.call_id in due]
 
 
 def meter(turn: Turn, engine: Engine) -> dict[str, Any]:
