@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
+import base64
 import builtins
 import io
+import re
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from types import TracebackType
 from typing import Any, NoReturn
 
 from IPython.core.getipython import get_ipython
 
-PNG = "image/png"
+_IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
+_TEXTS = ("text/markdown", "text/latex", "text/plain")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
 
 
 class Captured:
-    """Takes what is printed, in threads too, and displayed while it is entered.
+    """Takes what is printed and displayed while it is entered, by it and threads that it starts.
 
     ``input`` raises meanwhile: no cell is there to ask in.
     """
 
     def __init__(self) -> None:
-        self._printed = io.StringIO()
+        self._printed: list[str] = []
         self._shown: dict[str, Mapping[str, Any]] = {}  # by display id, or in their order
         self._stack = ExitStack()
 
     @property
     def text(self) -> str:
-        """What was printed by now, and then the texts of what was displayed."""
-        texts = [str(data.get("text/plain", "")) for data in self._data if PNG not in data]
-        return "\n".join(filter(None, [self._printed.getvalue(), *texts]))
+        """What was printed by now, as a terminal shows it, and then texts of what was displayed."""
+        texts = [_text(data) for data in list(self._shown.values()) if not _image(data)]
+        return "\n".join(filter(None, [_settled("".join(self._printed)), *texts]))
 
     @property
     def images(self) -> list[str]:
-        """Displayed images: PNG in base64."""
-        return ["".join(str(data[PNG]).split()) for data in self._data if PNG in data]
-
-    @property
-    def _data(self) -> list[Mapping[str, Any]]:
-        return list(self._shown.values())
+        """Displayed images, as addresses that hold them."""
+        return list(filter(None, map(_image, list(self._shown.values()))))
 
     def __enter__(self) -> Captured:
+        others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         with ExitStack() as stack:
             stack.callback(setattr, builtins, "input", builtins.input)
             builtins.input = _no_input
@@ -49,8 +51,10 @@ class Captured:
             if hasattr(publisher, "register_hook"):  # a kernel's; its place must not be taken
                 publisher.register_hook(self._display)
                 stack.callback(publisher.unregister_hook, self._display)
-            stack.enter_context(redirect_stdout(self._printed))
-            stack.enter_context(redirect_stderr(self._printed))
+            for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
+                own = _Stream(stream, self._printed.append, others)
+                stack.callback(own.end)
+                stack.enter_context(redirect(own))
             self._stack = stack.pop_all()
         return self
 
@@ -58,6 +62,7 @@ class Captured:
         """Take a message that would go to the front end."""
         if message["header"]["msg_type"] == "clear_output":
             self._shown.clear()
+            self._printed.clear()
             return
         content = message["content"]
         name = content.get("transient", {}).get("display_id") or f"#{len(self._shown)}"
@@ -70,8 +75,71 @@ class Captured:
         trace: TracebackType | None,
     ) -> None:
         with self._stack:
-            if kind is None:
-                _show_figures()
+            _show_figures()
+
+
+class _Stream(io.TextIOBase):
+    """Takes what is written, until it has ended: who has kept it writes as before then.
+
+    Parameters
+    ----------
+    stream
+        What it stands in front of.
+    others
+        Threads whose words are not for it.
+    """
+
+    def __init__(self, stream: Any, take: Callable[[str], object], others: set[int | None]) -> None:
+        self._stream, self._others = stream, others
+        self._take: Callable[[str], object] | None = take
+
+    def write(self, text: str) -> int:
+        """See `io.TextIOBase.write`."""
+        take = self._take
+        if take is None or threading.get_ident() in self._others:
+            return int(self._stream.write(text) or 0)
+        take(str(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """See `io.TextIOBase.flush`."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing: it is not the function's to close."""
+
+    def writable(self) -> bool:
+        """See `io.TextIOBase.writable`."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """That of the stream behind it."""
+        return str(getattr(self._stream, "encoding", None) or "utf-8")
+
+    def end(self) -> None:
+        """Take nothing more."""
+        self._take = None
+
+
+def _settled(text: str) -> str:
+    """What is left to see of a text on a terminal: of a line that was written over, its last."""
+    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(next((p for p in reversed(line.split("\r")) if p), "") for line in lines)
+
+
+def _image(data: Mapping[str, Any]) -> str | None:
+    for kind in _IMAGES:
+        if kind in data:
+            content = str(data[kind])
+            if kind.endswith("xml"):
+                content = base64.b64encode(content.encode()).decode()
+            return f"data:{kind};base64,{''.join(content.split())}"
+    return None
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    return next((str(data[kind]) for kind in _TEXTS if kind in data), "")
 
 
 def _no_input(prompt: object = "") -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,8 @@ class Errand(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._future: Future[T] = Future()
+        self._over = threading.Event()
+        self._future.add_done_callback(lambda _: self._over.set())
         self._lock = threading.Lock()
         self._inside = False
 
@@ -42,7 +44,7 @@ class Errand(Generic[T]):
 
     def ended(self, seconds: float) -> bool:
         """Whether it has ended in that many seconds."""
-        return bool(wait([self._future], seconds).done)
+        return self._over.wait(seconds)
 
     def result(self) -> T:
         """What came of it: returns or raises what the work does.
@@ -59,7 +61,7 @@ class Errand(Generic[T]):
     @property
     def begun(self) -> bool:
         """Whether it is being done, or was."""
-        return self._future.running() or self._future.done()
+        return self._future.running() or (self._future.done() and not self._future.cancelled())
 
     def give_up(self) -> None:
         """Do not begin it; interrupt it if it has begun. Harmless when it has ended."""

@@ -223,6 +223,7 @@ class LocalEngine(Engine):
         if forget and self._sessions.get(name) is None and forget_kept(name):
             return
         session = self._sessions.find(name)
+        session.check_free()
         if session.answering:
             raise SessionBusy(f"the session {name!r} is answering; stop it first")
         self._sessions.remove(name)

@@ -236,8 +236,8 @@ class Session(ABC):
         """Raise ``SessionBusy`` where a run goes on that is not the caller."""
         if self._run is not None and not self._run.speaks:
             raise SessionBusy(
-                f"the session {self.name!r} is calling functions; wait, stop that, or use another "
-                "one"
+                f"the session {self.name!r} is calling functions, or asks about one; answer or "
+                "stop that, or use another session"
             )
 
     # --- functions ----------------------------------------------------------------------------

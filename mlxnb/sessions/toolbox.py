@@ -150,6 +150,8 @@ def _outcome(function: Function, arguments: Mapping[str, Any]) -> Outcome:
     begin, failed = time.perf_counter(), False
     try:
         whole = function.returned(arguments)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, or what another library cancels with
         whole, failed = f"{type(error).__name__}: {error}", True
     return whole, failed, time.perf_counter() - begin

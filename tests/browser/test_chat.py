@@ -281,6 +281,10 @@ def test_calls_are_asked_about_and_made_on_the_main_thread(adding: Notebook) -> 
     expect(question).to_have_text(re.compile(re.escape('Call add {"a": 2}?')))
     expect(shown.status).to_have_text("May add be called? y, n or a (always).")
     expect(question).to_be_focused()
+    cells = adding.cells
+    adding.page.keyboard.type("bzxddm")  # JupyterLab's keys are off
+    assert adding.cells == cells
+    expect(question).to_be_focused()
     adding.page.keyboard.type("nnnn")  # one answer; the others are meant for nothing
     expect(shown.turns).to_have_count(2)
     expect(shown.box).to_have_value("")
@@ -377,10 +381,24 @@ def test_a_call_waits_for_the_cell_that_runs(adding: Notebook) -> None:
     adding.start("while not flag.exists(): time.sleep(0.05)")
     shown.send("add")
     question = shown.root.locator(".mlxnb-question:visible")
-    expect(question).to_have_text("add is called when the running cell has ended.")
+    expect(question).to_have_text("add is called when what runs in the kernel has ended.")
     flag.touch()
     expect(shown.answers.last).to_have_text("Done.")
     assert out(adding.run("print(on_main)")) == "[True]"
+
+
+def test_a_call_that_waits_is_stopped_at_once(adding: Notebook) -> None:
+    adding.run("s = adder('waits no more', 1, confirm=False); del on_main[:]")
+    shown = Chat(adding.run("mlxnb.chat(s)"))
+    flag = Path(out(adding.run("flag = pathlib.Path(tempfile.mkdtemp()) / 'go'; print(flag)")))
+    cell = adding.start("while not flag.exists(): time.sleep(0.05)")
+    shown.send("add")
+    expect(shown.status).to_have_text("add is called when what runs in the kernel has ended.")
+    shown.press("Stop")
+    expect(shown.status).to_contain_text("stopped at its calls")
+    expect(cell.locator(".jp-InputPrompt")).to_have_text("[*]:")
+    flag.touch()
+    assert out(adding.run("print(on_main)")) == "[]"
 
 
 def test_escape_interrupts_a_function(adding: Notebook) -> None:

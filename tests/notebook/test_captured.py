@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import sys
 import tempfile
 import threading
@@ -39,6 +40,39 @@ def test_what_is_printed_is_taken_and_all_is_put_back() -> None:
     assert before == (sys.stdout, sys.stderr, builtins.input)
 
 
+def test_what_is_written_over_is_not_shown() -> None:
+    with Captured() as captured:
+        print("\r".join(f"{n}/3" for n in range(4)))
+        print("\x1b[31mred\x1b[0m", end="")
+    assert captured.text == "3/3\nred"
+
+
+def test_others_write_as_before_and_so_does_who_keeps_the_stream(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begin, end = threading.Event(), threading.Event()
+
+    def other() -> None:
+        begin.wait()
+        print("other")
+        end.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with Captured() as captured:
+        begin.set()
+        end.wait()
+        kept = sys.stderr
+        handler = logging.StreamHandler()
+        sys.stdout.close()
+        print("own")
+    thread.join()
+    print("late", file=kept)
+    handler.emit(logging.makeLogRecord({"msg": "logged"}))
+    assert captured.text == "own\n"
+    assert capsys.readouterr() == ("other\n", "late\nlogged\n")
+
+
 def test_what_is_displayed_is_taken(notebook: Kernel) -> None:
     cell = notebook.ok(
         "with Captured() as captured:\n"
@@ -50,7 +84,8 @@ def test_what_is_displayed_is_taken(notebook: Kernel) -> None:
         "    print('printed')\n"
         "print([captured.text, captured.images]); display({'text/plain': 'after'}, raw=True)"
     )
-    assert cell.text() == "['printed\\n\\na\\nc', ['cG5n']]\n"
+    image = "data:image/png;base64,cG5n"
+    assert cell.text() == f"['printed\\n\\na\\nc', ['{image}']]\n"
     assert [m.content["data"] for m in cell.displays] == [{"text/plain": "after"}]
 
 
@@ -59,9 +94,9 @@ def test_a_figure_that_was_drawn_is_taken(notebook: Kernel) -> None:
         "import matplotlib.pyplot as plt\n"
         "with Captured() as captured:\n"
         "    plt.plot([1, 2])\n"
-        "print(len(captured.images), captured.images[0][:6])"
+        "print(len(captured.images), captured.images[0][:28])"
     )
-    assert cell.text() == "1 iVBORw\n" and cell.displays == []
+    assert cell.text() == "1 data:image/png;base64,iVBORw\n" and cell.displays == []
 
 
 def test_other_messages_are_handled_meanwhile(notebook: Kernel) -> None:

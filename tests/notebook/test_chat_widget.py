@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
@@ -575,6 +576,35 @@ def test_stopping_where_it_is_asked_makes_no_call(say: Any, chat: Any, adder: An
     before = dict(front.shown)
     front._room.look(deep=True)
     assert front.shown == before
+
+
+def test_whatever_a_function_raises_is_its_error(place: Any, say: Any, chat: Any) -> None:
+    say(CALL, "I see.")
+    session = place.session(name="s")
+
+    def add(a: int) -> int:
+        """Raise what is no Exception."""
+        raise asyncio.CancelledError("by a library")
+
+    session.tool(add, confirm=False)
+    told = chat(session).say("add")
+    assert source(told["answer"]) == "<p>I see.</p>\n"
+    assert told["results"][0]["text"] == "[tool error] CancelledError: by a library"
+
+
+def test_a_session_is_not_removed_under_a_question(
+    place: Any, say: Any, chat: Any, adder: Any
+) -> None:
+    say(CALL, "Done.")
+    session, called = adder()
+    front = chat(session)
+    front.ask("send", text="add")
+    call = asked(front)
+    with pytest.raises(SessionBusy, match="asks about one"):
+        place.remove_session("s")
+    front.ask("answer", call=call["id"], consent="yes")
+    front.end()
+    assert called == [2]
 
 
 def double(a: int) -> int:

@@ -89,8 +89,9 @@ def test_it_is_interrupted_and_no_cell_is(notebook: Kernel, how: str, tmp_path: 
 
 
 def test_what_is_given_up_in_time_never_begins(notebook: Kernel) -> None:
-    notebook.ok("errand = begun(for_ever); errand.give_up()")
-    assert value(notebook, "outcome(), errand.begun") == "('CancelledError', True)"
+    cell = notebook.ok("errand = begun(for_ever); errand.give_up(); print(errand.ended(0))")
+    assert cell.text() == "True\n"
+    assert value(notebook, "outcome(), errand.begun") == "('CancelledError', False)"
 
 
 def test_without_a_kernel_it_is_done_at_once() -> None:

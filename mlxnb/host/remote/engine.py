@@ -149,6 +149,8 @@ class RemoteEngine(Engine):
 
     def remove_session(self, name: str, forget: bool = False) -> None:
         """See `Engine.remove_session`."""
+        if (known := self._sessions.get(name)) is not None:
+            known.check_free()
         self.wire.delete(f"/sessions/{part(name)}{'?forget=1' if forget else ''}")
         self._sessions.pop(name, None)
 

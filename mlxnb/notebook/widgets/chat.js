@@ -140,6 +140,7 @@ class Exchange {
       button("Copy", "Copy the answer", "copy-answer"),
       button("Regenerate", "Answer again, in a new branch", "regenerate"),
     );
+    this.question.setAttribute("data-lm-suppress-shortcuts", "true");
     this.element = make(
       "article",
       { className: "mlxnb-exchange", dataset: { id: told.id } },
@@ -218,20 +219,20 @@ const CONSENTS = [
 ];
 const SAID = {
   ask: (call) => `Call ${call.name} ${call.arguments}?`,
-  wait: (call) => `${call.name} is called when the running cell has ended.`,
+  wait: (call) => `${call.name} is called when what runs in the kernel has ended.`,
   run: (call) => `${call.name} is running …`,
   cell: (call) => `The cell asks whether ${call.name} ${call.arguments} may be called.`,
 };
 
 /** What a function has printed and displayed. */
 function printed({ name, text, images }) {
-  const pictures = images.filter((image) => /^[A-Za-z0-9+/=]+$/.test(image));
+  const pictures = images.filter((image) => /^data:image\/(png|jpeg|svg\+xml);base64,[A-Za-z0-9+/=]+$/.test(image));
   return make(
     "details",
     { className: "mlxnb-call mlxnb-output", open: true },
     make("summary", {}, `output of ${name}`),
     ...(text ? [make("pre", {}, text)] : []),
-    ...pictures.map((image) => make("img", { alt: `figure of ${name}`, src: `data:image/png;base64,${image}` })),
+    ...pictures.map((image) => make("img", { alt: `figure of ${name}`, src: image })),
   );
 }
 
@@ -438,6 +439,7 @@ class Chat {
     // a cell that asks is stopped by the front end, which otherwise waits for an answer
     if (asks && kernel?.interrupt) kernel.interrupt();
     else this.model.send({ kind: "stop" });
+    if (document.activeElement?.closest(".mlxnb-question")) this.log.focus(); // it goes
     this.say("Stopping …");
   }
 

@@ -72,7 +72,7 @@ class ChatTurn(Watcher):
             run(session, self._text, watcher=self, source="widget", **sampling)
         except Stopped:
             self._note = STOPPED
-        except Exception as error:
+        except BaseException as error:  # whatever it is, the turn must be seen to end
             problem = _said(error)
         if self._shown is None:
             self._room.ended(None)
@@ -146,7 +146,7 @@ class ChatTurn(Watcher):
         self._note = text
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """What a user is told of an error, on one line; all of it is in the log if it is ours."""
     if isinstance(error, MlxnbError) and not isinstance(error, RequestFailed):
         return " ".join(str(error).split())
