@@ -125,11 +125,9 @@ class Generate(Route):
         await self._taken(self.finish(body))
 
     async def _taken(self, writing: Awaitable[None]) -> None:
-        try:
-            with patience(self._connection.stream.close, self.context.limits.write_timeout_s):
-                await writing
-        except TimeoutError:
-            raise StreamClosedError from None
+        limit = self.context.limits.write_timeout_s
+        with patience(self._connection.stream.close, limit, StreamClosedError):
+            await writing
 
     @property
     def _connection(self) -> HTTP1Connection:

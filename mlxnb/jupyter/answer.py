@@ -54,11 +54,9 @@ class Answer(JupyterHandler):
         await self._taken(self.finish())
 
     async def _taken(self, writing: Awaitable[None]) -> None:
-        try:
-            with patience(self._connection.stream.close, self.write_timeout_s):
-                await writing
-        except TimeoutError:
-            raise StreamClosedError from None
+        limit = self.write_timeout_s
+        with patience(self._connection.stream.close, limit, StreamClosedError):
+            await writing
 
     @property
     def _connection(self) -> HTTP1Connection:

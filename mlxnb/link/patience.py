@@ -11,14 +11,14 @@ WRITE_S = 600.0
 
 
 @contextmanager
-def patience(close: Callable[[], None], seconds: float) -> Iterator[None]:
+def patience(close: Callable[[], None], seconds: float, gone: type[Exception]) -> Iterator[None]:
     """Close a connection that what is done in the context waits for longer than that.
 
     Without it a client that has stopped reading, and not gone, would hold its request for ever.
 
     Raises
     ------
-    TimeoutError
+    gone
         It was closed.
     """
     closed = False
@@ -34,4 +34,4 @@ def patience(close: Callable[[], None], seconds: float) -> Iterator[None]:
     finally:
         timer.cancel()
     if closed:
-        raise TimeoutError("the client takes nothing of its answer")
+        raise gone

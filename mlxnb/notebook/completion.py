@@ -16,6 +16,7 @@ from IPython.core.completer import (
 from IPython.core.interactiveshell import InteractiveShell
 
 from mlxnb.notebook.commands import COMMANDS, SESSION_HELP, VERBS
+from mlxnb.notebook.loaded import loaded_models
 from mlxnb.notebook.options import Argument, Command, Option
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ class Completion:
         engine = self._engine()
         if kind in ("session", "warm"):
             return list(engine.sessions()["name"])
-        models = engine.models()
-        return list(models["name"][models["loaded"]]) if kind == "model" else []
+        return loaded_models(engine) if kind == "model" else []
 
 
 def _belongs_to_option(command: Command, words: list[str], at: int) -> bool:

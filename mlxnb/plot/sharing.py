@@ -11,12 +11,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-COLOURS = {
-    "hot": ORIGINS["hot"],
-    "memory": ORIGINS["memory"],
-    "disk": ORIGINS["disk"],
-    "computed": ORIGINS["computed"],
-}
 PERCENTAGES = 24
 """Bars that have their share of reused tokens written above them, at most."""
 
@@ -47,7 +41,7 @@ def reuse(df: pd.DataFrame | None = None, ax: Axes | None = None) -> Axes:
     if not len(found):
         return empty(ax, "no turns yet")
     layers = _layers(found)
-    stack(ax, range(len(found)), layers, COLOURS)
+    stack(ax, range(len(found)), layers, ORIGINS)
     _shares(ax, found)
     name_ticks(ax, found["turn_id"].tolist())
     legend(ax)

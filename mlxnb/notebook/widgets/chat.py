@@ -14,6 +14,7 @@ from IPython.display import DisplayHandle, display
 from traitlets import Bool, List, Unicode
 
 from mlxnb.errors import InvalidOption, MlxnbError
+from mlxnb.notebook.loaded import loaded_models
 from mlxnb.notebook.widgets.chat_room import Told
 from mlxnb.notebook.widgets.chat_rooms import refound, rooms
 from mlxnb.notebook.widgets.gone import gone
@@ -204,7 +205,7 @@ class Chat(anywidget.AnyWidget):
         rooms(self._engine).tell(self._listed())
 
     def _listed(self) -> Told:
-        sessions, models = self._engine.sessions(), self._engine.models()
+        sessions = self._engine.sessions()
         columns = (sessions[name] for name in ("name", "model", "turns"))
         return {
             "kind": "list",
@@ -212,12 +213,11 @@ class Chat(anywidget.AnyWidget):
                 {"name": name, "model": model, "turns": int(turns)}
                 for name, model, turns in zip(*columns, strict=True)
             ],
-            "models": list(models["name"][models["loaded"]]),
+            "models": loaded_models(self._engine),
         }
 
     def _say(self, asked: Told, refuse: Callable[[str], None]) -> None:
-        given = _text(asked), _sampling(asked)
-        self._room.send(*given, refuse, asked.get("id"))
+        self._room.send(_text(asked), _sampling(asked), refuse, asked.get("id"))
 
     def _answer(self, asked: Told, refuse: Callable[[str], None]) -> None:
         """The user says whether a call may be made."""

@@ -18,7 +18,7 @@ from mlxnb.sessions.toolbox import Consent, Outcome
 Pending = dict[str, Any]
 """A call for the front end: ``id``, ``name``, ``arguments`` as JSON, and its ``state``."""
 Printed = dict[str, Any]
-"""What a function has printed (``text``) and displayed (``images``, PNG in base64)."""
+"""What a function has printed (``text``) and displayed (``images``: data URLs)."""
 State = Literal["ask", "wait", "run", "cell"]
 """The user is asked; the main thread is waited for; the function runs; a cell asks the user."""
 LOOK_S = 0.3
@@ -111,8 +111,8 @@ class Calls:
         finally:
             with self._lock:
                 self._errand = None
-            if captured.text or captured.images:
-                text, images = cut(captured.text), captured.images
+            text, images = cut(captured.text), captured.images
+            if text or images:
                 self._printed({"id": call.id, "name": call.name, "text": text, "images": images})
 
     def _waited(self, call: ToolCall, errand: Errand[Outcome], captured: Captured) -> Outcome:

@@ -13,9 +13,15 @@ from mlxnb.notebook.widgets.transcript import Exchange, as_call
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
+    from mlxnb.sessions.reply import Reply
 
 TICK_S = 0.01
 """Between two looks at whether the next showing is due."""
+
+
+def stop(reply: Reply) -> None:
+    """Stop an answer and do not wait: another process may have to be told."""
+    threading.Thread(target=reply.cancel, name="mlxnb-chat-stop", daemon=True).start()
 
 
 class Following:

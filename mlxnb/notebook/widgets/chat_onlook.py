@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mlxnb.engine.events import Event
 from mlxnb.notebook.pace import Pace
-from mlxnb.notebook.widgets.chat_follow import Following
+from mlxnb.notebook.widgets.chat_follow import Following, stop
 from mlxnb.notebook.widgets.transcript import Exchange, meter, results_due
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Onlooking:
 
     def stop(self) -> None:
         """Stop the turn."""
-        threading.Thread(target=self._reply.cancel, name="mlxnb-chat-stop", daemon=True).start()
+        stop(self._reply)
 
     # --- on the thread ------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from mlxnb.errors import UnknownSession
+from mlxnb.notebook.loaded import loaded_models
 from mlxnb.notebook.widgets.chat_room import Listener, Room, Told
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def refound(engine: Engine, lost: Session) -> Session:
         return engine.find_session(lost.name)
     except UnknownSession:
         pass
-    models, options = engine.models(), lost.options
-    there = lost.model in set(models["name"][models["loaded"]])
+    options, there = lost.options, lost.model in loaded_models(engine)
     own = {name: getattr(options, name) for name in ("history", "reuse", "thinking")}
     made = engine.session(
         lost.model if there else None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlxnb.errors import MlxnbError, RequestFailed
 from mlxnb.notebook.pace import Pace
 from mlxnb.notebook.widgets.chat_calls import Calls, Pending, Printed, Stopped
-from mlxnb.notebook.widgets.chat_follow import Following
+from mlxnb.notebook.widgets.chat_follow import Following, stop
 from mlxnb.notebook.widgets.transcript import Exchange, as_result, meter, results_due
 from mlxnb.sessions.toolbox import Consent, Outcome
 from mlxnb.sessions.toolbox_rounds import Watcher, run
@@ -58,7 +58,7 @@ class ChatTurn(Watcher):
         """Stop it, be it before the engine has it."""
         self._calls.stop()
         if self._reply is not None:
-            threading.Thread(target=self._reply.cancel, name="mlxnb-chat-stop", daemon=True).start()
+            stop(self._reply)
 
     def answer(self, call_id: str, consent: Consent) -> bool:
         """Answer what is asked about a call; False: nothing is, any more."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mlxnb.errors import UnknownSession, UnknownTurn
+from mlxnb.notebook.loaded import loaded_models
 from mlxnb.notebook.widgets.strip import strip
 from mlxnb.records.forest import Run, forest
 from mlxnb.records.turn import Turn
@@ -57,17 +58,12 @@ def inspect_turn(engine: Engine, turn: Turn | str | None, show_text: bool | None
         state["strip"] = strip(engine.tokens(name, show_text))
     except UnknownTurn as error:
         return state | {"said": str(error)}
-    if state["strip"]["texts"] is not None and not _is_loaded(engine, explained.model):
+    if state["strip"]["texts"] is not None and explained.model not in loaded_models(engine):
         state["said"] = f"{explained.model} is not loaded: ids stand for the texts of its tokens"
     if state["strip"]["texts"] is not None:
         held = turn if isinstance(turn, Turn) else _held(engine, turns, name)
         state["alternatives"] = _alternatives(held)
     return state
-
-
-def _is_loaded(engine: Engine, model: str) -> bool:
-    models = engine.models()
-    return model in set(models["name"][models["loaded"]])
 
 
 def _nothing(turn: str) -> State:

@@ -35,6 +35,7 @@ def strip(tokens: pd.DataFrame) -> Strip:
     places = zip(tokens["role"], _plain(tokens["message"]), strict=True)
     parted = tokens.index[tokens["diverged"].fillna(False)]
     shown = bool(tokens["token_id"].notna().all())
+    texts = tokens["text"].fillna("").tolist() if shown else None
     return {
         "counts": {name: origins.count(name) for name in ORIGINS if name in origins},
         "runs": [[origin, start, end] for origin, start, end in _runs(origins)],
@@ -42,8 +43,8 @@ def strip(tokens: pd.DataFrame) -> Strip:
         "diverged": int(tokens["position"][parted[0]]) if len(parted) else None,
         "prompt": sum(origin != "generated" for origin in origins),
         "ids": tokens["token_id"].astype(int).tolist() if shown else None,
-        "texts": tokens["text"].fillna("").tolist() if shown else None,
-        "read": whole(tokens["text"].fillna("").tolist()) if shown else None,
+        "texts": texts,
+        "read": None if texts is None else whole(texts),
     }
 
 

@@ -12,7 +12,7 @@ from mlxnb.errors import MlxnbError
 from mlxnb.notebook.widgets.chat_blocks import Blocks
 from mlxnb.records.colours import REUSED
 from mlxnb.records.turn import ToolCall, Turn
-from mlxnb.sessions.messages import Message
+from mlxnb.sessions.messages import Message, result_message
 
 if TYPE_CHECKING:
     from mlxnb.sessions.engine import Engine
@@ -123,8 +123,14 @@ def as_call(call: ToolCall) -> dict[str, str]:
 
 def as_result(called: Called) -> dict[str, str]:
     """What a call came to, for the front end; the text is the history's."""
-    text = called.told if called.error is None else f"[tool error] {called.told}"
-    return {"id": called.call_id, "name": called.name, "text": text}
+    failed = called.error is not None
+    return _result(result_message(called.call_id, called.name, called.told, failed))
+
+
+def _result(message: Message) -> dict[str, str]:
+    """A message with a result, for the front end."""
+    content = str(message.get("content") or "")
+    return {"id": message["tool_call_id"], "name": message["name"], "text": content}
 
 
 def results_due(session: Session) -> list[dict[str, str]]:
@@ -186,8 +192,7 @@ def exchanges(history: Sequence[Message]) -> Iterator[Exchange]:
         if message["role"] == "user":
             said = content
         elif message["role"] == "tool":
-            found = {"id": message["tool_call_id"], "name": message["name"], "text": content}
-            results.append(found)
+            results.append(_result(message))
         elif message["role"] == "assistant":
             yield _answered(said, results, content, message)
             said, results = None, []
