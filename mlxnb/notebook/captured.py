@@ -17,7 +17,7 @@ from IPython.core.getipython import get_ipython
 
 _IMAGES = ("image/png", "image/jpeg", "image/svg+xml")
 _TEXTS = ("text/markdown", "text/latex", "text/plain")
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 class Captured:

@@ -43,7 +43,7 @@ def test_what_is_printed_is_taken_and_all_is_put_back() -> None:
 def test_what_is_written_over_is_not_shown() -> None:
     with Captured() as captured:
         print("\r".join(f"{n}/3" for n in range(4)))
-        print("\x1b[31mred\x1b[0m", end="")
+        print("\x1b[31mred\x1b[0m", end="\x1b]0;title\x1b\\")
     assert captured.text == "3/3\nred"
 
 
