@@ -36,6 +36,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_finish() -> None:
     """Leave the tests themselves out of collections: they stay, and engines collect as they end."""
+    _leave_out()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Leave out what pytest has noted of a file's tests as well, before the next file begins."""
+    if nextitem is not None and nextitem.path != item.path:
+        _leave_out()
+
+
+def _leave_out() -> None:
     gc.collect()
     gc.freeze()
 

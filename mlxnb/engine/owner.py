@@ -1,7 +1,7 @@
 """The one thread that builds and evaluates MLX graphs.
 
 MLX binds streams to threads: load, prefill, decode, save and unload all happen here. Others hand
-in functions and wait. Its last act is to finish what is pending and clear its streams: a process
+in functions and wait. Its last act is to finish what is pending and hand its stream on: a process
 whose MLX thread ended without that was measured to abort at exit in a third of runs.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from mlxnb.engine.stream import hand_on, take_stream
 from mlxnb.errors import EngineDied
 
 log = logging.getLogger(__name__)
@@ -141,8 +142,7 @@ class Owner:
         self._busy_since = time.monotonic()
 
     def _main(self) -> None:
-        import mlx.core as mx
-
+        stream = take_stream()
         try:
             while not self.stopping:
                 self._turn()
@@ -152,8 +152,7 @@ class Owner:
         finally:
             self._over = True  # before any caller hears of it
             self._fail_calls()
-            mx.synchronize()
-            mx.clear_streams()
+            hand_on(stream)
             atexit.unregister(self.stop)  # which holds on to all that the work was on
 
     def _turn(self) -> None:
