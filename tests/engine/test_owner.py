@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,11 +76,13 @@ def test_all_calls_run_on_one_thread_that_is_not_the_caller_s(make: Make) -> Non
 
 
 def test_a_call_that_ends_as_its_caller_looks_up_is_not_late(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: Make, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """The wait for it is over in the very moment in which it has its result."""
     monkeypatch.setattr("mlxnb.engine.owner.POLL_S", 0.0)
-    owner = make()
+    owner, interval = make(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # who waits looks up all the time, and would hold up the owner
+    request.addfinalizer(lambda: sys.setswitchinterval(interval))
     assert [owner.call(lambda: 1) for _ in range(3000)] == [1] * 3000
 
 
