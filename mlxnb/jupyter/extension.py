@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +22,9 @@ from mlxnb.jupyter.shared import Shared
 from mlxnb.jupyter.supervisor import Supervisor
 from mlxnb.link.record import HostRecord, publish, withdraw
 
+PART_S = 2.0
+"""Seconds that answers have to end in when the server stops."""
+
 
 class Extension(ExtensionApp):
     """OpenAI's and Anthropic's routes on the notebook port, under ``<base_url>mlxnb/``."""
@@ -36,7 +41,7 @@ class Extension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """Take all paths under ``{base}``."""
-        self._passing: set[RequestHandler] = set()
+        self._passing: set[Route] = set()
         chosen = self.chosen = MlxNb(parent=self)
         supervisor = Supervisor(chosen.host_python, chosen.host_config, self.log)
         self.hosts = Hosts(supervisor if chosen.start_host else None, chosen.aliases)
@@ -53,12 +58,17 @@ class Extension(ExtensionApp):
         """End what was started."""
         if self.record is not None:
             withdraw(self.record)
+        for handler in list(self._passing):
+            handler.part()
+        end = time.monotonic() + PART_S
+        while self._passing and time.monotonic() < end:
+            await asyncio.sleep(0.01)
         await self.hosts.close()
 
     # --- activity ------------------------------------------------------------------------------
 
     @contextmanager
-    def passing(self, handler: RequestHandler) -> Iterator[None]:
+    def passing(self, handler: Route) -> Iterator[None]:
         """Count a request while it is answered."""
         self._passing.add(handler)
         try:
@@ -68,7 +78,7 @@ class Extension(ExtensionApp):
 
     def current_activity(self) -> list[RequestHandler] | None:
         """Requests in flight: a server that is idle otherwise does not stop under them."""
-        return list(self._passing) or None
+        return [*self._passing] or None
 
     def touch(self, host: HostRecord) -> None:
         """Count what a host sends as activity of its kernel and of the server (W61)."""

@@ -17,6 +17,7 @@ from mlxnb.link.async_client import AsyncClient
 from mlxnb.link.proof import Identity
 from mlxnb.link.record import HostRecord
 from mlxnb.wire import errors
+from mlxnb.wire.errors import WireError
 
 # What reaches a host. Cookies, credentials and XSRF tokens are not among it (W62).
 REQUEST_HEADERS = (
@@ -123,7 +124,7 @@ class Passage:
             except HostGone as error:
                 if not self._begun:
                     raise
-                await self._broken_off(error)
+                await self.break_off(errors.of(error))
                 return
 
     async def _through(self, record: HostRecord) -> None:
@@ -158,12 +159,13 @@ class Passage:
             self._trail = Trail(self._parcel.path)
             await self._line.send(b"")  # the headers go out before the first event
 
-    async def _broken_off(self, error: HostGone) -> None:
-        """The host was lost in the midst of its answer (W42)."""
+    async def break_off(self, told: WireError) -> None:
+        """End an answer in its midst with an error (W42). Raises it where nothing was sent yet."""
+        if not self._begun:
+            raise told
         if self._trail is None or not (self._trail.between or self._trail.ended):
             self._line.destroy()
             return
         if not self._trail.ended:
-            told = errors.of(error)
             await self._line.send(self._trail.broken_off(told, self._parcel.request_id))
         await self._line.end()

@@ -52,7 +52,7 @@ class Route(Answer):
         self._refusal: WireError | None = None
         self._body, self._received = bytearray(), 0
         self._passing: asyncio.Task[None] | None = None
-        self._gone = False
+        self._gone = self._parting = False
 
     # --- who asks, and what --------------------------------------------------------------------
 
@@ -118,18 +118,31 @@ class Route(Answer):
             return await (hosts.named(named) if named else hosts.choose(wish, without))
 
         with self._extension.passing(self):
-            await self._unless_gone(asyncio.create_task(passage.run(pick)))
+            await self._unless_gone(passage, asyncio.create_task(passage.run(pick)))
 
-    async def _unless_gone(self, passing: asyncio.Task[None]) -> None:
-        """Wait for an answer's end; a client that goes away ends it (W43)."""
+    async def _unless_gone(self, passage: Passage, passing: asyncio.Task[None]) -> None:
+        """Wait for an answer's end; a client or a server that goes away ends it (W43)."""
         self._passing = passing
         if self._gone:
             passing.cancel()
         try:
             await passing
         except (asyncio.CancelledError, StreamClosedError):
-            if not self._gone:
+            if self._gone:
+                return
+            if not self._parting:
                 raise
+            await passage.break_off(WireError(503, "the notebook server is stopping"))
+
+    def part(self) -> None:
+        """End the answer where it is: the notebook server stops.
+
+        Proxies before it, JupyterHub's among them, leave a client waiting for ever whose answer
+        only breaks off.
+        """
+        self._parting = True
+        if self._passing is not None:
+            self._passing.cancel()
 
     def on_connection_close(self) -> None:
         """Stop the host's work, whatever it is at."""

@@ -48,6 +48,10 @@ Codex:
         -c model_providers.mlxnb.env_key=MLXNB_API_KEY \\
         -c model_providers.mlxnb.wire_api=responses"""
 
+THROUGH_HUB = """\
+From other machines, through JupyterHub: {beyond} in place of {base},
+    with the key in the client's environment; make one that is not saved: mlxnb keys new laptop"""
+
 
 class Served:
     """A host as a notebook holds it: where clients find it.
@@ -108,7 +112,7 @@ def serve(engine: Engine, port: int | None) -> tuple[str, Served]:
     if server is None:
         lines.append("on a port of its own: no notebook server with mlxnb's extension started it")
     base = _base(server, host.record if port is not None or server is None else None)
-    return "\n".join([*lines, lines_for(base, _model(engine))]), Served(base, host)
+    return "\n".join([*lines, *_lines(base, engine, server)]), Served(base, host)
 
 
 def _attached(
@@ -123,7 +127,7 @@ def _attached(
         raise InvalidOption("the host of this engine has no port, and there is no notebook server")
     said = f"this kernel uses host {engine.record.id}, which is served already"
     base = _base(server, engine.record if server is None else None)
-    return f"{said}\n{lines_for(base, _model(engine))}", Served(base, None)
+    return "\n".join([said, *_lines(base, engine, server)]), Served(base, None)
 
 
 def _base(server: HostRecord | None, own: HostRecord | None) -> str:
@@ -133,6 +137,29 @@ def _base(server: HostRecord | None, own: HostRecord | None) -> str:
         return f"{own.url}/mlxnb"
     assert server is not None and server.url is not None
     return server.url.rstrip("/")
+
+
+def _lines(base: str, engine: Engine, server: HostRecord | None) -> list[str]:
+    told = [lines_for(base, _model(engine))]
+    beyond = through_hub()
+    if beyond is not None and server is not None and base == _base(server, None):
+        told.append(THROUGH_HUB.format(beyond=beyond, base=base))
+    return told
+
+
+def through_hub() -> str | None:
+    """The base URL by which JupyterHub's proxy passes requests on; None: there is no Hub.
+
+    A Hub that does not know its own address (``c.JupyterHub.public_url``) leaves it to the reader.
+    Source: the environment that JupyterHub gives to its users' servers.
+    """
+    prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX")
+    if not prefix:
+        return None
+    public = os.environ.get("JUPYTERHUB_PUBLIC_URL")
+    domain = os.environ.get("JUPYTERHUB_HOST")  # where each user has one
+    url = public or f"{domain or '<address of the Hub>'}{prefix}"
+    return f"{url.rstrip('/')}/mlxnb"
 
 
 def kernel_id() -> str | None:

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -311,6 +312,40 @@ def test_c48_no_host_is_503_with_the_remedy(
             assert answer.status_code == 503
             assert "%mlx_serve" in answer.json()["error"]["message"]
         assert server.ask("GET", "/health").json()["status"] == "ok"
+
+
+# --- the notebook server stops ------------------------------------------------------------------
+
+
+def test_a_server_that_stops_ends_its_streams_with_an_error(tmp_path: Path, host: Fake) -> None:
+    """A proxy before it may leave a client waiting whose answer only breaks off."""
+    events = [["message_start", {"type": "message_start", "message": {}}], ["ping", {}]]
+    with (
+        notebook_server(tmp_path / "stopping", start_host=False) as server,
+        server.stream("/v1/messages", asks(events=events, step=True)) as answer,
+    ):
+        chunks = answer.iter_raw()
+        assert events_of(next(chunks).decode())[0][0] == "message_start"
+        server.process.terminate()
+        ((name, told),) = events_of(b"".join(chunks).decode())  # which ends, and is not cut off
+        assert (name, told["error"]["type"]) == ("error", "overloaded_error")
+        assert told["error"]["message"] == "the notebook server is stopping"
+        host.wait_for_gone()
+        assert "Traceback" not in server.log
+
+
+def test_a_server_that_stops_before_an_answer_has_begun_is_503(tmp_path: Path, host: Fake) -> None:
+    with (
+        notebook_server(tmp_path / "stopping", start_host=False) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(server.post, "/v1/responses", asks(wait=True))
+        host.wait_for_request()
+        server.process.terminate()
+        answer = asked.result(30)
+        assert answer.status_code == 503
+        assert answer.json()["error"]["message"] == "the notebook server is stopping"
+        host.wait_for_gone()
 
 
 # --- health, activity, versions -----------------------------------------------------------------

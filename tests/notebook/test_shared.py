@@ -126,6 +126,9 @@ def test_a_kernel_is_served_on_the_notebook_port(
     said = kernel.run("%mlx_serve -o served")
     assert f"base_url {server.base}/v1" in said.replace("localhost", "127.0.0.1")
     assert "mlxnb_" not in said.replace("MLXNB_", "")
+    assert "JupyterHub" not in said
+    kernel.run("import os\nos.environ['JUPYTERHUB_SERVICE_PREFIX'] = '/hubs/user/ada/'")
+    assert "<address of the Hub>/hubs/user/ada/mlxnb in place of http" in kernel.run("%mlx_serve")
     host = kernel.run("%mlx_serve --status -o status\nprint(status.host[0])").strip()
     body = {"model": model, "input": "Hello", "max_output_tokens": 4}
     answer = server.post("/v1/responses", body).json()
