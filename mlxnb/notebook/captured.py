@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from itertools import groupby
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -27,20 +29,27 @@ class Captured:
     """
 
     def __init__(self) -> None:
-        self._printed: list[str] = []
-        self._shown: dict[str, Mapping[str, Any]] = {}  # by display id, or in their order
+        self._parts: list[str | _Shown] = []
         self._stack = ExitStack()
 
     @property
     def text(self) -> str:
-        """What was printed by now, as a terminal shows it, and then texts of what was displayed."""
-        texts = [_text(data) for data in list(self._shown.values()) if not _image(data)]
-        return "\n".join(filter(None, [_settled("".join(self._printed)), *texts]))
+        """What was printed by now, as a terminal shows it, and texts of what was displayed."""
+        parts = [part for part in list(self._parts) if isinstance(part, str) or not part.image]
+        texts = []
+        for printed, group in groupby(parts, lambda part: isinstance(part, str)):
+            if printed:
+                texts.append(_settled("".join(map(str, group))))
+            else:
+                texts += [part.text for part in group if isinstance(part, _Shown)]
+        *before, last = [text for text in texts if text] or [""]
+        return "\n".join([*(text.removesuffix("\n") for text in before), last])
 
     @property
     def images(self) -> list[str]:
         """Displayed images, as addresses that hold them."""
-        return list(filter(None, map(_image, list(self._shown.values()))))
+        shown = [part for part in list(self._parts) if isinstance(part, _Shown)]
+        return [part.image for part in shown if part.image]
 
     def __enter__(self) -> Captured:
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
@@ -52,7 +61,7 @@ class Captured:
                 publisher.register_hook(self._display)
                 stack.callback(publisher.unregister_hook, self._display)
             for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
-                own = _Stream(stream, self._printed.append, others)
+                own = _Stream(stream, self._parts.append, others)
                 stack.callback(own.end)
                 stack.enter_context(redirect(own))
             self._stack = stack.pop_all()
@@ -61,12 +70,16 @@ class Captured:
     def _display(self, message: Mapping[str, Any]) -> None:
         """Take a message that would go to the front end."""
         if message["header"]["msg_type"] == "clear_output":
-            self._shown.clear()
-            self._printed.clear()
+            self._parts.clear()
             return
         content = message["content"]
-        name = content.get("transient", {}).get("display_id") or f"#{len(self._shown)}"
-        self._shown[name] = content["data"]
+        name = content.get("transient", {}).get("display_id")
+        new = _Shown(name, _text(content["data"]), _image(content["data"]))
+        for at, part in enumerate(self._parts):
+            if name is not None and isinstance(part, _Shown) and part.name == name:
+                self._parts[at] = new
+                return
+        self._parts.append(new)
 
     def __exit__(
         self,
@@ -76,6 +89,15 @@ class Captured:
     ) -> None:
         with self._stack:
             _show_figures()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What was displayed: under which display id, if any, and as what it is shown."""
+
+    name: str | None
+    text: str
+    image: str | None
 
 
 class _Stream(io.TextIOBase):

@@ -77,15 +77,16 @@ def test_what_is_displayed_is_taken(notebook: Kernel) -> None:
     cell = notebook.ok(
         "with Captured() as captured:\n"
         "    display(Markdown('*gone*')); clear_output()\n"
+        "    print('first')\n"
         "    display({'text/plain': 'a'}, raw=True)\n"
         "    handle = display({'text/plain': 'b'}, raw=True, display_id=True)\n"
         "    handle.update({'text/plain': 'c'}, raw=True)\n"
         "    display({'image/png': 'cG5n', 'text/plain': 'figure'}, raw=True)\n"
-        "    print('printed')\n"
+        "    print('pri', end=''); display({'image/png': 'Zw=='}, raw=True); print('nted')\n"
         "print([captured.text, captured.images]); display({'text/plain': 'after'}, raw=True)"
     )
-    image = "data:image/png;base64,cG5n"
-    assert cell.text() == f"['printed\\n\\na\\nc', ['{image}']]\n"
+    images = [f"data:image/png;base64,{content}" for content in ("cG5n", "Zw==")]
+    assert cell.text() == f"['first\\na\\nc\\nprinted\\n', {images}]\n"
     assert [m.content["data"] for m in cell.displays] == [{"text/plain": "after"}]
 
 

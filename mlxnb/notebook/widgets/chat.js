@@ -17,7 +17,13 @@ const ATTRIBUTES = {
 
 // What takes keys itself: JupyterLab's keys, such as b for a new cell, are not meant there.
 const KEYED = new Set(["button", "input", "select", "summary", "textarea"]);
-const ANSWERS = { __proto__: null, y: "yes", n: "no", a: "always" };
+// What a question is answered with: the key, the button's text and title, and what is sent.
+const CONSENTS = [
+  ["y", "Yes", "Make this call", "yes"],
+  ["n", "No", "Do not make this call", "no"],
+  ["a", "Always", "Make this call and all further ones of this function", "always"],
+];
+const ANSWERS = new Map(CONSENTS.map(([key, , , consent]) => [key, consent]));
 
 /** An element with properties and children; strings become text. */
 function make(name, properties = {}, ...children) {
@@ -188,7 +194,7 @@ class Exchange {
     this.question.dataset.key = key;
     this.question.hidden = !pending;
     const asks = pending?.state === "ask";
-    const answers = asks ? CONSENTS.map(([text, title, consent]) => button(text, title, `answer-${consent}`)) : [];
+    const answers = asks ? CONSENTS.map(([key, text, title, consent]) => button(text, `${title} (${key})`, `answer-${consent}`)) : [];
     const output = pending?.output ? [make("pre", {}, pending.output)] : [];
     this.question.replaceChildren(...(pending ? [make("span", {}, SAID[pending.state](pending)), ...answers, ...output] : []));
     this.question.setAttribute("aria-label", asks ? `May ${pending.name} be called?` : "");
@@ -212,11 +218,6 @@ class Exchange {
   }
 }
 
-const CONSENTS = [
-  ["Yes", "Make this call (y)", "yes"],
-  ["No", "Do not make this call (n)", "no"],
-  ["Always", "Make this call and all further ones of this function (a)", "always"],
-];
 const SAID = {
   ask: (call) => `Call ${call.name} ${call.arguments}?`,
   wait: (call) => `${call.name} is called when what runs in the kernel has ended.`,
@@ -388,8 +389,8 @@ class Chat {
       const editor = event.target.closest(".mlxnb-editor");
       if (editor) this.closeEditor(editor);
       else if (this.busy || this.sending) this.stop();
-    } else if (ANSWERS[event.key] && !modified(event) && event.target.closest(".mlxnb-question")) {
-      this.answer(event.target, ANSWERS[event.key]);
+    } else if (ANSWERS.has(event.key) && !modified(event) && event.target.closest(".mlxnb-question")) {
+      this.answer(event.target, ANSWERS.get(event.key));
     } else if (event.key === "Enter" && event.shiftKey && event.target.tagName === "TEXTAREA") {
       newLine(event.target);
     } else if (event.key === "Enter" && !event.isComposing) {
@@ -417,7 +418,7 @@ class Chat {
       "copy-answer": () => this.copy(exchange.answer.innerText),
       "copy-code": () => this.copy(code()),
       "run-code": () => this.runCode(code()),
-      ...Object.fromEntries(Object.values(ANSWERS).map((said) => [`answer-${said}`, () => this.answer(pressed, said)])),
+      ...Object.fromEntries(CONSENTS.map(([, , , said]) => [`answer-${said}`, () => this.answer(pressed, said)])),
     };
     actions[pressed.dataset.action]();
   }
