@@ -322,12 +322,18 @@ def test_a_stuck_engine_is_given_up(source: ModelSource) -> None:
     engine = Engine(budget=64 * MIB)
     engine.core.load(source)
     first = answer(engine, source)
-    old, free = engine.core.owner, threading.Event()
+    old, there, free = engine.core.owner, threading.Event(), threading.Event()
     request = engine.request(prompt_of(30), 10_000, model=source.name)
     engine.start(request)
     until(lambda: len(request.generated) > 2)
-    stuck = threading.Thread(target=lambda: _swallow(lambda: old.call(lambda: free.wait(60))))
+
+    def hold() -> None:
+        there.set()
+        free.wait(60)
+
+    stuck = threading.Thread(target=lambda: _swallow(lambda: old.call(hold)))
     stuck.start()
+    there.wait(60)  # a step before it may be slow, and is not what is stuck
     old.stuck_after = 0.5
     until(lambda: not old.healthy)
     engine.core.check()
