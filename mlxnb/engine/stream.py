@@ -40,7 +40,7 @@ def hand_on(stream: mx.Stream) -> None:
     import mlx.core as mx
 
     try:
-        mx.synchronize()
+        mx.synchronize()  # the default device's stream, which may be a GPU's
         mx.synchronize(stream)
     except RuntimeError as error:
         log.error("what an ended thread had pending failed: %s", error)

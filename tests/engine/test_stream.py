@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import mlx.core as mx
+import psutil
 import pytest
 
 from mlxnb.engine import stream as streams
 from mlxnb.engine.owner import Owner
 from mlxnb.engine.stream import hand_on, take_stream
 from mlxnb.sessions.local import LocalEngine
+
+from .running import until
 
 
 @pytest.fixture(autouse=True)
@@ -24,20 +24,8 @@ def none_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_thread(function: Callable[[], object]) -> None:
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            function()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(20)
-    assert not thread.is_alive()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(function).result(20)
 
 
 def computed() -> mx.Stream:
@@ -121,10 +109,8 @@ def test_one_that_failed_is_not_handed_on(
     assert "had pending failed: what was computed failed" in caplog.text
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads of the system are counted in /proc")
 def test_engines_one_after_the_other_leave_no_thread() -> None:
-    def threads() -> int:
-        return len(os.listdir("/proc/self/task"))
+    threads = psutil.Process().num_threads  # those of the system
 
     def engine() -> None:
         made = LocalEngine(budget=1 << 20)
@@ -135,7 +121,4 @@ def test_engines_one_after_the_other_leave_no_thread() -> None:
     before = threads()
     for _ in range(5):
         engine()
-    end = time.monotonic() + 20
-    while threads() > before:  # a thread that was waited for may need a moment to be gone
-        assert time.monotonic() < end, f"{threads()} threads, {before} before"
-        time.sleep(0.01)
+    until(lambda: threads() <= before)  # one that was waited for may need a moment to be gone
