@@ -48,6 +48,12 @@ class Group:
         self._uids: dict[int, Request] = {}
         self._steps = 0
         self._copied = False
+        self._joining = False
+
+    @property
+    def joining(self) -> bool:
+        """Whether rows have joined a batch since its last step; they give no token at the next."""
+        return self._batch is not None and self._joining
 
     @property
     def batched(self) -> bool:
@@ -134,6 +140,7 @@ class Group:
         sampler = likeliest if request.sampler.greedy else request.sampler
         uid = batch.join(live.caches, tokens, pending, sampler, request.processors)
         self._uids[uid] = request
+        self._joining = True
         live.caches, live.copy = None, lambda: batch.copy(uid)[0]
         request.record.batch_joins += 1
         self._count_copy(request, live.length)
@@ -163,6 +170,7 @@ class Group:
             The batch raised: no row's KV is good any more.
         """
         self._reserve()
+        self._joining = False
         if self._batch is not None:
             self._step_batch(self._batch)
         elif self._solo is not None:

@@ -6,7 +6,6 @@ After a step no request has waited longer than one prefill chunk or one decode s
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 
 import mlx.core as mx
@@ -18,6 +17,7 @@ from mlxnb.engine.admission import Admission
 from mlxnb.engine.ending import Ending, OnEnd
 from mlxnb.engine.group import BatchFailed, Group
 from mlxnb.engine.headroom import Headroom
+from mlxnb.engine.prefilling import Prefilling
 from mlxnb.engine.pressure import Ease, insist, never, refusal
 from mlxnb.engine.request import Request
 from mlxnb.engine.runtime import Runtime
@@ -62,7 +62,7 @@ class Lane:
         self._ease, self._headroom = ease, headroom
         self._store = store
         self._elsewhere = elsewhere
-        self._prefilling: deque[Request] = deque()
+        self._prefilling = Prefilling(runtime)
         self._groups: list[Group] = []
 
     @property
@@ -82,9 +82,9 @@ class Lane:
         if not self.busy:
             return False
         self._drop_cancelled()
-        self._prefilling.extend(self.admission.admit(self.running))
+        self._prefilling.begin(self.admission.admit(self.running))
         if self._prefilling:
-            self._prefill(self._prefilling.popleft())
+            self._prefill(self._prefilling.take())
         for group in list(self._groups):
             self._safely(self._decode, group)
         if not self.busy:
@@ -99,9 +99,7 @@ class Lane:
             self._prefilling.remove(request)
             self._ending.end(request, "cancelled")
         for group in list(self._groups):
-            for request in [r for r in group.rows if r.cancelled]:
-                request.ending = request.ending or "cancelled"
-                self._safely(self._sweep, group)
+            self._safely(self._sweep, group)
 
     # --- prefill ------------------------------------------------------------------------------
 
@@ -120,14 +118,14 @@ class Lane:
             if not self.runtime.sized:
                 insist(self._ease, True, room.count, live, mlxlm.nbytes(live.caches or []))
         except NoRoom as error:
-            self._prefilling.append(request)
+            self._prefilling.put_back(request)
             self._make_way(error)
         except Exception as error:
             self._store.failed(self.runtime.key)
             self._ending.fail(request, error)
         else:
             if left:
-                self._prefilling.append(request)
+                self._prefilling.put_back(request)
             else:
                 self._start_decode(request)
 
@@ -159,13 +157,18 @@ class Lane:
     # --- decode -------------------------------------------------------------------------------
 
     def _decode(self, group: Group) -> None:
-        """A step of a group, whose rows must be in order before it and are after it."""
-        self._sweep(group)
-        if group.rows:
-            try:
-                insist(self._ease, True, group.step)
-            except NoRoom as error:
-                self._make_way(error)
+        """A step of a group, whose rows must be in order before it and are after it.
+
+        Rows that have joined take a second one, at which they give their first token: that is not
+        to wait for the next chunk of somebody's prompt.
+        """
+        for _ in range(2 if group.joining else 1):
+            self._sweep(group)
+            if group.rows:
+                try:
+                    insist(self._ease, True, group.step)
+                except NoRoom as error:
+                    self._make_way(error)
         self._sweep(group)
 
     def _safely(self, act: Callable[[Group], None], group: Group) -> None:
@@ -180,10 +183,12 @@ class Lane:
             self._groups.remove(group)
 
     def _sweep(self, group: Group) -> None:
-        """Take rows out that have ended or are at fault."""
+        """Take rows out that have ended, are at fault or are not wanted any more."""
         for request in list(group.rows):
             if request.ending is None and request.fault is not None:
                 request.fail(request.fault)
+            if request.ending is None and request.cancelled:
+                request.ending = "cancelled"
             if request.ending is not None:
                 group.remove(request)
                 self._finish(request)
