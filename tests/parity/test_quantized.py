@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mlxnb.errors import InvalidOption, UnsupportedModel
 from mlxnb.sessions.local import LocalEngine
 
 from .bench import NEVER, Bench
-from .families import FAMILIES, Family
+from .families import FAMILIES, VOCABULARY, Family
 from .settled import assert_settled
-from .spy import assert_parity, watch
+from .spy import COARSE, assert_parity, cold, watch
 from .world import World
 
 FolderOf = Callable[[str], Path]
@@ -30,13 +32,29 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.usefixtures("random_chunks")
 def test_warm_is_cold(engine: LocalEngine, folder: Path, bits: int) -> None:
-    """The cold run is quantized too, from its first token on."""
+    """The cold run is quantized too, from its first token on; see ``COARSE``."""
     engine.load(folder, progress=False, kv_bits=bits)
     world = World(engine, folder, f"{bits} bits", TIGHT, kv_bits=bits)
     for _ in range(20):
         world.step()
     for person in world.people[:2]:
         world.replay(person)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_one_wrong_token_shows(engine: LocalEngine, folder: Path, bits: int) -> None:
+    """What warm and cold may differ by is a fraction of what a mistake makes."""
+    spy = watch(engine, engine.load(folder, progress=False, kv_bits=bits).name)
+    chance = random.Random(bits)
+    gaps = []
+    for _ in range(16):
+        tokens = [chance.randrange(VOCABULARY) for _ in range(64)]
+        place = chance.randrange(60)
+        sound = cold(engine, spy, tokens)
+        tokens[place] = (tokens[place] + chance.randrange(1, VOCABULARY)) % VOCABULARY
+        wrong = cold(engine, spy, tokens)
+        gaps.append(np.abs(wrong - sound)[place + 1 :].max() / np.abs(sound).max())
+    assert min(gaps) > 2 * COARSE
 
 
 def test_the_demo_model_is_reused_in_eight_bits(engine: LocalEngine, demo_path: Path) -> None:

@@ -114,7 +114,7 @@ def look(engine: LocalEngine, day: Day) -> None:
 def check(engine: LocalEngine, spy: Spy, turns: list[Turn], day: Day) -> None:
     for turn in turns:
         record = engine.ledger[turn.id]
-        assert_same_tokens(record, cold(engine, spy, [*record.prompt, *record.output]))
+        assert_same_tokens(spy, record, cold(engine, spy, [*record.prompt, *record.output]))
         day.cold += 1
 
 

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parity.families import FAMILIES, Family
-from parity.spy import TOLERANCE
+from parity.spy import COARSE, TOLERANCE
 
 WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 """Heads that are wide enough for KV in a few bits."""
-COARSE = 0.05
-"""Of logits over KV in a few bits: rounding may move a key to the next step."""
 
 
 @dataclass(frozen=True, slots=True)
