@@ -275,6 +275,18 @@ FOUR_KEYS = """() => {
     return document.activeElement.getAttribute("role");
 }"""
 """The same key four times at once; the role of what has the focus then."""
+YES_AT_ONCE = """chat => new Promise(resolve => {
+    new MutationObserver((_, observer) => {
+        const question = [...chat.querySelectorAll(".mlxnb-question")].at(-1);
+        if (!question.textContent.includes("Call add") || question.hidden) return;
+        observer.disconnect();
+        question.dispatchEvent(new KeyboardEvent("keydown", { key: "y", bubbles: true }));
+        question.querySelector("button").click();
+        resolve(question.textContent);
+    }).observe(chat, { childList: true, subtree: true });
+    document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "n", bubbles: true }));
+})"""
+"""Answers a question with no, and the next one with yes as soon as it is there."""
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +307,7 @@ def test_calls_are_asked_about_and_made_on_the_main_thread(adding: Notebook) -> 
     adding.page.keyboard.type("bzxddm")  # JupyterLab's keys are off
     assert adding.cells == cells
     expect(question).to_be_focused()
+    expect(question.get_by_role("button", name="Always")).to_be_enabled()
     # one answer; the others, before the next question is there, are meant for nothing
     assert adding.page.evaluate(FOUR_KEYS) == "log"
     expect(shown.turns).to_have_count(2)
@@ -303,6 +316,7 @@ def test_calls_are_asked_about_and_made_on_the_main_thread(adding: Notebook) -> 
     shown.press("Yes", question)
     expect(shown.turns).to_have_count(3)
     expect(question).to_be_focused()
+    expect(question.get_by_role("button", name="Always")).to_be_enabled()
     adding.page.keyboard.press("a")
     expect(shown.answers.last).to_have_text("Done.")
     expect(shown.status).to_have_text("The answer is complete.")
@@ -314,6 +328,20 @@ def test_calls_are_asked_about_and_made_on_the_main_thread(adding: Notebook) -> 
     assert out(adding.run("print(on_main, s.calls().confirmed.tolist())")) == (
         "[True, True, True] [False, True, True, <NA>]"
     )
+
+
+def test_a_question_takes_no_answer_that_was_meant_for_the_one_before(adding: Notebook) -> None:
+    adding.run("s = adder('twice', 2); del on_main[:]")
+    shown = Chat(adding.run("mlxnb.chat(s)"))
+    question = shown.root.locator(".mlxnb-question:visible")
+    shown.send("add")
+    expect(question.get_by_role("button", name="Yes")).to_be_enabled()
+    shown.root.evaluate(YES_AT_ONCE)
+    expect(shown.turns).to_have_count(2)
+    expect(question.get_by_role("button", name="Yes")).to_be_enabled()
+    shown.press("No", question)
+    expect(shown.answers.last).to_have_text("Done.")
+    assert out(adding.run("print(on_main, s.calls().confirmed.tolist())")) == "[] [False, False]"
 
 
 def test_a_question_is_there_when_the_page_is_loaded_again(

@@ -23,6 +23,8 @@ const CONSENTS = [
   ["n", "No", "Do not make this call", "no"],
   ["a", "Always", "Make this call and all further ones of this function", "always"],
 ];
+// So long a new question takes no answer: what is pressed then was meant for what was there before.
+const UNREAD_MS = 500;
 const ANSWERS = new Map(CONSENTS.map(([key, , , consent]) => [key, consent]));
 
 /** An element with properties and children; strings become text. */
@@ -195,6 +197,8 @@ class Exchange {
     this.question.hidden = !pending;
     const asks = pending?.state === "ask";
     const answers = asks ? CONSENTS.map(([key, text, title, consent]) => button(text, `${title} (${key})`, `answer-${consent}`)) : [];
+    for (const choice of answers) choice.disabled = true;
+    setTimeout(() => answers.forEach((choice) => (choice.disabled = false)), UNREAD_MS);
     const output = pending?.output ? [make("pre", {}, pending.output)] : [];
     this.question.replaceChildren(...(pending ? [make("span", {}, SAID[pending.state](pending)), ...answers, ...output] : []));
     this.question.setAttribute("aria-label", asks ? `May ${pending.name} be called?` : "");
@@ -446,8 +450,8 @@ class Chat {
 
   /** Say whether the call may be made that is asked about where `target` is. */
   answer(target, consent) {
-    const { told } = this.exchanges.get(Number(target.closest(".mlxnb-exchange").dataset.id));
-    if (told.pending?.state !== "ask") return;
+    const { told, question } = this.exchanges.get(Number(target.closest(".mlxnb-exchange").dataset.id));
+    if (told.pending?.state !== "ask" || question.querySelector("button:disabled")) return;
     this.ask({ kind: "answer", call: told.pending.id, consent });
     this.log.focus(); // what else is typed is not meant for the message box
   }
