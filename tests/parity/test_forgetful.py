@@ -121,8 +121,9 @@ def test_what_was_computed_before_a_cancel_is_reused(
     bench = Bench(engine, folder_of(family.name))
     for calls in range(1, 9):
         session = engine.session(bench.name, system=SYSTEM, cache_salt=str(calls))
-        reply, begun = session.reply("hello there", max_tokens=3), bench.spy.calls
-        bench.spy.on_call = lambda n: reply.cancel() if n >= begun + calls else None  # noqa: B023
+        with held(engine):
+            reply, begun = session.reply("hello there", max_tokens=3), bench.spy.calls
+            bench.spy.on_call = lambda n: reply.cancel() if n >= begun + calls else None  # noqa: B023
         cancelled = reply.outcome()
         bench.spy.on_call = lambda n: None
         rows = [engine.ledger[cancelled.id]]

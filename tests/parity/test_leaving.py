@@ -19,7 +19,7 @@ def test_who_leaves_a_batch_has_all_of_their_answer_cached(batching: Bench) -> N
             session.reply(f"{HELLO} {number}", max_tokens=tokens)
             for number, (session, tokens) in enumerate(zip(sessions, (6, 40, 30), strict=True))
         ]
-    batching.spy.on_call = lambda calls: replies[1].cancel() if calls > 20 else None
+        batching.spy.on_call = lambda calls: replies[1].cancel() if calls > 20 else None
     turns = [reply.outcome() for reply in replies]
     assert [turn.finish_reason for turn in turns] == ["length", "cancelled", "length"]
     batching.fed(*turns)
@@ -38,10 +38,10 @@ def test_a_cancel_at_any_step_of_a_batch_is_accounted_for(batching: Bench, who: 
             replies = [
                 s.reply(f"{HELLO} {n}" * (n + 1), max_tokens=8) for n, s in enumerate(sessions)
             ]
-        start = batching.spy.calls
-        batching.spy.on_call = lambda calls: (
-            replies[who].cancel() if calls == start + step else None  # noqa: B023
-        )
+            start = batching.spy.calls
+            batching.spy.on_call = lambda calls: (
+                replies[who].cancel() if calls == start + step else None  # noqa: B023
+            )
         turns = [reply.outcome() for reply in replies]
         batching.fed(*turns)
         assert_settled(batching.engine)
@@ -51,8 +51,9 @@ def test_a_cancel_at_any_step_of_a_batch_is_accounted_for(batching: Bench, who: 
 def test_what_was_computed_before_a_cancel_in_prefill_is_reused(bench: Bench) -> None:
     """C23."""
     session = bench.session(system=SYSTEM)
-    reply = session.reply(HELLO, max_tokens=5)
-    bench.spy.on_call = lambda calls: reply.cancel() if calls == 3 else None
+    with held(bench.engine):
+        reply = session.reply(HELLO, max_tokens=5)
+        bench.spy.on_call = lambda calls: reply.cancel() if calls == 3 else None
     cancelled = reply.outcome()
     assert cancelled.finish_reason == "cancelled" and not cancelled.tokens
     done = bench.fed(cancelled)
@@ -67,8 +68,9 @@ def test_a_cancelled_answer_stays_cached_and_out_of_the_history(bench: Bench) ->
     session = bench.session()
     session.send(HELLO, max_tokens=3)
     before = list(session.history)
-    reply = session.reply("go on", max_tokens=50)
-    bench.spy.on_call = lambda calls: reply.cancel() if calls > 12 else None
+    with held(bench.engine):
+        reply = session.reply("go on", max_tokens=50)
+        bench.spy.on_call = lambda calls: reply.cancel() if calls > 12 else None
     turn = reply.outcome()
     bench.spy.on_call = lambda calls: None
     assert turn.finish_reason == "cancelled" and 0 < len(turn.tokens) < 50
@@ -85,7 +87,7 @@ def test_who_waits_for_a_prefix_computes_it_when_the_other_dies(bench: Bench) ->
     one, other = bench.session(system=SYSTEM), bench.session(system=SYSTEM)
     with held(bench.engine):
         replies = [session.reply(HELLO, max_tokens=5) for session in (one, other)]
-    bench.spy.on_call = lambda calls: replies[0].cancel() if calls == 3 else None
+        bench.spy.on_call = lambda calls: replies[0].cancel() if calls == 3 else None
     first, second = (reply.outcome() for reply in replies)
     assert first.finish_reason == "cancelled" and second.finish_reason == "length"
     assert bench.fed(first, second) == second.prompt_tokens + 4
