@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,8 +25,9 @@ class Beside:
     ----------
     alone, both
         Bytes that the short and the long one hold by themselves, and that they hold together.
-    first_alone_s, first_s
-        Seconds to the short one's first token, by itself and beside the other.
+    first_alone_s, first_s, first_within_s
+        Seconds to the short one's first token: by itself, beside the other that decodes, and when
+        it comes while the other's prompt is computed.
     step_s, pause_s
         Seconds of the long one's usual step, and of its longest while the other began.
     """
@@ -34,6 +36,7 @@ class Beside:
     both: int
     first_alone_s: float
     first_s: float
+    first_within_s: float
     step_s: float
     pause_s: float
 
@@ -50,6 +53,10 @@ def measure(bed: Bed, sizes: Sizes) -> list[Figure]:
         sheet.add(f"first token of {sizes.short:,} alone, {how}", "s", found.first_alone_s)
         sheet.add(
             f"first token of {sizes.short:,} beside {sizes.long:,}, {how}", "s", found.first_s
+        )
+        sheet.add(
+            f"first token of {sizes.short:,} within a prefill of {sizes.long:,}, {how}",
+            *("s", found.first_within_s),
         )
         sheet.add(f"step of {sizes.long:,} alone, {how}", "s", found.step_s)
         sheet.add(f"longest pause of {sizes.long:,} meanwhile, {how}", "s", found.pause_s)
@@ -78,9 +85,24 @@ def beside(bed: Bed, sizes: Sizes) -> Beside:
     bed.forget()
     return Beside(
         (alone_short, alone_long),
-        *(both, first_s(short_alone), first_s(short), step),
+        *(both, first_s(short_alone), first_s(short), _within(bed, sizes), step),
         _pause(stamps(long), short.clock.arrived, stamps(short)[0]),
     )
+
+
+def _within(bed: Bed, sizes: Sizes) -> float:
+    """Seconds to the short one's first token when the long one's first chunk has been computed."""
+    long = bed.request(bed.prompts.draw(sizes.long), LASTING, reuse=False)
+    bed.start(long)
+    while not (long.record.prefill_chunks or long.done):
+        time.sleep(0.001)
+    short = bed.request(bed.prompts.draw(sizes.short), LASTING, reuse=False)
+    bed.start(short)
+    bed.until(short, 1)
+    bed.stop(short)
+    bed.stop(long)
+    bed.forget()
+    return first_s(short)
 
 
 def _pause(times: list[float], begin: float, end: float) -> float:
