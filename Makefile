@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 setup: .venv/installed
 	$(BIN)/mlxnb pull demo
 
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: pyproject.toml constraints.txt $(wildcard native/CMakeLists.txt native/cpu/*.* native/cpu/*/*.*)
 	$(PYTHON) -m venv .venv
 	@echo "Installing what pyproject.toml names into .venv; this takes a minute or two."
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'

@@ -6,7 +6,6 @@ that has loaded it. Cores are not what this is about: the engine leaves one to t
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 from contextlib import nullcontext
@@ -16,11 +15,12 @@ from mlxnb.bench.bed import Bed, gaps
 from mlxnb.bench.figures import Figure, Sheet
 from mlxnb.bench.sizes import Sizes
 from mlxnb.bench.together import PROMPT
+from mlxnb.container import cores
 
 
 def spare_core() -> dict[str, str]:
     """Variables with which an engine leaves a core to others."""
-    return {"MLXNB_THREADS": str(max(1, (os.cpu_count() or 1) - 1))}
+    return {"MLXNB_THREADS": str(max(1, cores() - 1))}
 
 
 class Cell:

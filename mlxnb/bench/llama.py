@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 from mlxnb.bench.runs import Run, timed
+from mlxnb.container import cores
 
 BATCH = 512
 """Tokens that it computes at a time; its default."""
@@ -21,7 +21,7 @@ class Llama:
     def __init__(self, file: Path, context: int) -> None:
         from llama_cpp import Llama as Library
 
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        threads = cores()
         self._library = Library(
             model_path=str(file),
             n_ctx=context,

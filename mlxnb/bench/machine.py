@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from mlxnb.container import cores
 
 LIBRARIES = ("mlx", "mlx-lm", "llama-cpp-python", "numpy")
 
@@ -19,7 +20,7 @@ def machine() -> dict[str, str]:
 
     facts = {
         "processor": _processor(),
-        "cores": str(os.cpu_count()),
+        "cores": str(cores()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "platform": platform.platform(),
         "device": str(mx.default_device()),

@@ -6,7 +6,6 @@ roofline (Communications of the ACM 52(4), 2009).
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import numpy as np
 
 from mlxnb import native
 from mlxnb.bench.figures import Figure, Sheet, find
+from mlxnb.container import cores
 
 READS = "streaming reads, all cores"
 PRODUCTS = ("float32 product, NumPy's BLAS", "float32 product, our kernels")
@@ -49,15 +49,15 @@ def roof(figures: Iterable[Figure]) -> tuple[float, float] | None:
 
 def _reads(stream: int) -> Callable[[], float]:
     """All cores read memory of their own, as the dot product of an array with itself."""
-    cores = os.cpu_count() or 1
-    arrays = [np.ones(stream // 4, np.float32) for _ in range(cores)]
+    count = cores()
+    arrays = [np.ones(stream // 4, np.float32) for _ in range(count)]
 
     def read() -> float:
-        with ThreadPoolExecutor(cores) as pool:
+        with ThreadPoolExecutor(count) as pool:
             list(pool.map(lambda a: np.dot(a[:1024], a[:1024]), arrays))  # the threads are there
             begin = time.perf_counter()
             list(pool.map(lambda array: np.dot(array, array), arrays))
-            return cores * stream / (time.perf_counter() - begin)
+            return count * stream / (time.perf_counter() - begin)
 
     return read
 

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from mlxnb import __version__
+from mlxnb.container import cores
 from mlxnb.models.cachedir import cache_dir
 
 LIBRARIES = ("mlx", "mlx-metal", "mlx-lm", "transformers", "ipython", "jupyterlab", "pandas")
@@ -23,6 +24,8 @@ def facts() -> dict[str, str]:
     found |= {name: _version(name) for name in LIBRARIES}
     found["platform"] = platform.platform()
     found["processors"] = f"{os.cpu_count()}, {platform.machine()}"
+    if cores() != os.cpu_count():
+        found["processors"] += f", of which {cores()} may be used"
     found["memory"] = f"{psutil.virtual_memory().total / 2**30:.1f} GiB"
     found["models in"] = without_paths(str(cache_dir()))
     found["switches"] = ", ".join(f"{n}={os.environ[n]}" for n in SWITCHES if n in os.environ)

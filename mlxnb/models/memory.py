@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlxnb.container import groups, number
 from mlxnb.errors import NotEnoughMemory
 from mlxnb.models.folder import weight_files
 from mlxnb.models.safetensors import Tensor, read_header
 from mlxnb.models.source import ModelSource
 
 _FLOATS = ("F16", "BF16", "F32")
-_CGROUP = Path("/sys/fs/cgroup")
-_OWN = Path("/proc/self/cgroup")
 
 
 def estimate_bytes(source: ModelSource) -> int:
@@ -48,7 +47,7 @@ def memory_bytes() -> int:
     """The machine's memory, or a container's limit where that is less."""
     import psutil
 
-    limits = [limit for folder in _groups() if (limit := _number(folder / "memory.max"))]
+    limits = [limit for folder in groups() if (limit := number(folder / "memory.max"))]
     return min([int(psutil.virtual_memory().total), *limits])
 
 
@@ -86,7 +85,7 @@ def _trimmer() -> Callable[[int], int] | None:
 
 
 def _left() -> list[int]:
-    containers = [left for folder in _groups() if (left := _container_bytes(folder)) is not None]
+    containers = [left for folder in groups() if (left := _container_bytes(folder)) is not None]
     return containers + _device_bytes()
 
 
@@ -101,22 +100,9 @@ def _device_bytes() -> list[int]:
     return [working_set - mx.get_active_memory()] if working_set else []
 
 
-def _groups() -> list[Path]:
-    """The control groups (version 2) that this process is in, the root's included."""
-    try:
-        lines = _OWN.read_text().splitlines()
-    except OSError:
-        lines = []
-    path = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    parts = [part for part in path.split("/") if part]
-    if ".." in parts:  # it lies outside of what a container shows
-        parts = []
-    return [_CGROUP.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
-
-
 def _container_bytes(folder: Path) -> int | None:
     """What a control group's limit leaves, its file cache not counted; None without a limit."""
-    limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+    limit, used = number(folder / "memory.max"), number(folder / "memory.current")
     if limit is None or used is None:
         return None
     try:
@@ -125,14 +111,6 @@ def _container_bytes(folder: Path) -> int | None:
     except (OSError, ValueError):
         cached = 0
     return limit - used + cached
-
-
-def _number(file: Path) -> int | None:
-    """The number in a file of a control group; None: ``max``, or no such file."""
-    try:
-        return int(file.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)

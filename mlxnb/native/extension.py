@@ -10,6 +10,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxnb.container import cores
+
 
 def available() -> bool:
     """Whether the kernels are there, and this process may and can use them."""
@@ -49,6 +51,8 @@ def _extension() -> tuple[Any, str | None]:
             f"the native kernels were built for mlx {built_for} and mlx {_mlx_version()} is "
             "installed: pip install --force-reinstall --no-deps mlxnb builds them anew"
         )
+    if "MLXNB_THREADS" not in os.environ:
+        module.use_cores(cores())
     return module, None
 
 

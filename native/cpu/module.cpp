@@ -27,6 +27,7 @@ NB_MODULE(_native, m) {
   m.attr("mlx_version") = MLXNB_NUMBER(MLX_VERSION_MAJOR) "." MLXNB_NUMBER(
       MLX_VERSION_MINOR) "." MLXNB_NUMBER(MLX_VERSION_PATCH);
   m.def("isa", [] { return mlxnb::kernels().name; });
+  m.def("use_cores", &mlxnb::use_cores, "cores"_a);
   m.def("threads", [] { return mlxnb::pool().threads(); });
   m.def("quantized_matmul", &mlxnb::quantized_matmul, "x"_a, "w"_a, "scales"_a, "biases"_a,
         "bias"_a.none() = nb::none(), "group_size"_a, "bits"_a);

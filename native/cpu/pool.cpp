@@ -30,11 +30,15 @@ void relax() {
   }
 }
 
+std::atomic<int> cores{0};  // 0: nobody has said
+
 int threads_wanted() {
   if (const char* text = std::getenv("MLXNB_THREADS")) {
     return std::clamp(std::atoi(text), 1, 256);
   }
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
+  const int said = cores.load();
+  const int there = said > 0 ? said : static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(there, 1, 256);
 }
 
 }  // namespace
@@ -140,6 +144,8 @@ void Pool::sleep(uint64_t seen) {
   }
   sleepers_.fetch_sub(1);
 }
+
+void use_cores(int count) { cores.store(count); }
 
 Pool& pool() {
   // never destroyed: a stream's thread may run a loop while the process exits

@@ -69,6 +69,10 @@ class Pool {
   std::vector<std::thread> workers_;
 };
 
+/// Let the process's pool have so many threads, unless MLXNB_THREADS says how many; in a container
+/// that is fewer than cores there are. Without effect once the pool is there.
+void use_cores(int cores);
+
 /// The process's pool: a thread a core, or as many as MLXNB_THREADS says.
 Pool& pool();
 

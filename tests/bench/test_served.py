@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -82,7 +81,7 @@ def test_a_busy_cell_is_measured_elsewhere_and_within(here: Here, sizes: Sizes) 
 
 
 def test_a_core_is_left_to_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(busy, "cores", lambda: 8)
     assert busy.spare_core() == {"MLXNB_THREADS": "7"}
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(busy, "cores", lambda: 1)
     assert busy.spare_core() == {"MLXNB_THREADS": "1"}

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import mlx.core as mx
 import pytest
 
+from mlxnb import container
 from mlxnb.cache.room import Tight
 from mlxnb.cache.store import PrefixCache
 from mlxnb.engine import pressure
@@ -196,8 +197,8 @@ def test_a_refusal_says_who_is_short() -> None:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Sets the machine's memory, and a container's limit."""
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
-    monkeypatch.setattr(memory, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(container, "_ROOT", tmp_path)
+    monkeypatch.setattr(container, "_OWN", tmp_path / "cgroup")
     monkeypatch.setattr(mx, "device_info", dict)
 
     def set_to(total: int, container: int | None = None, group: str = "/") -> None:

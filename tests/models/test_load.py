@@ -12,6 +12,7 @@ import pytest
 from mlx.utils import tree_flatten
 from tokenizers import Tokenizer
 
+from mlxnb import container
 from mlxnb.errors import ModelBroken, NotEnoughMemory, UnsupportedModel
 from mlxnb.models import memory
 from mlxnb.models.load import build, load_tokenizer
@@ -265,7 +266,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_read(folder: Path) -> N
 
 
 def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(container, "_ROOT", tmp_path)
     assert memory.available_bytes() > 1000
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("700\n")

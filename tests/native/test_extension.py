@@ -126,3 +126,17 @@ def test_plain_kernels_and_numbers_of_threads(
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert all(e is None or e == w for w, e in zip(words, expected, strict=True))
+
+
+@needs_kernels
+@pytest.mark.parametrize(("variables", "expected"), [({}, "3"), ({"MLXNB_THREADS": "5"}, "5")])
+def test_as_many_threads_as_the_process_may_use(variables: dict[str, str], expected: str) -> None:
+    program = (
+        "import mlxnb.native.extension as extension; extension.cores = lambda: 3; "
+        "print(extension.extension().threads())"
+    )
+    environment = {n: v for n, v in os.environ.items() if n != "MLXNB_THREADS"} | variables
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == expected
