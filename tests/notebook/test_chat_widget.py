@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from mlxnb.notebook.widgets import chat as chat_module
 from mlxnb.notebook.widgets.chat import Chat
 from mlxnb.notebook.widgets.chat_open import open_chat
 from mlxnb.notebook.widgets.chat_rooms import Rooms, rooms
-from mlxnb.notebook.widgets.transcript import LOST, Exchange, meter, noted
+from mlxnb.notebook.widgets.transcript import LOST, Exchange, meter, noted, results_due
 from mlxnb.notebook.widgets.transcript_html import as_bundle
 from mlxnb.records.colours import ORIGINS
 from mlxnb.records.turn import Turn
@@ -66,14 +67,15 @@ class Front(Chat):
     def send(self, content: dict[str, Any], buffers: Any = None) -> None:
         del buffers
         self.told.append(content)
-        kind = content["kind"]
+        kind, busy = content["kind"], content.get("busy", self.busy)
+        self.busy = self.busy or busy  # who looks sees no turn that has begun and is not answered
         if kind == "transcript":
             self.shown = {told["id"]: told for told in content["exchanges"]}
         elif kind == "exchange":
             self.shown[content["exchange"]["id"]] = content["exchange"]
         elif kind == "stream":
             self._stream(content)
-        self.busy = content.get("busy", self.busy)
+        self.busy = busy
 
     def _stream(self, told: dict[str, Any]) -> None:
         shown = self.shown[told["id"]]
@@ -339,6 +341,28 @@ def test_calls_of_another_door_are_shown_in_their_order(place: Any, say: Any, ch
     before = dict(front.shown)
     front._room.look(deep=True)
     assert front.shown == before and len(front.of("transcript")) == 1
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2], ids=["running", "ended", "and another"])
+def test_results_are_due_to_a_turn_that_has_begun_also_when_it_has_ended(ended: int) -> None:
+    """A shared host may have ended it before this process looks at the history."""
+    call = {"id": "c", "function": {"name": "add", "arguments": "{}"}}
+    history: list[dict[str, Any]] = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "name": "add", "content": "4"},
+    ]
+    called = SimpleNamespace(call_id="c", name="add", told="4", error=None)
+    session: Any = SimpleNamespace(
+        last=SimpleNamespace(id="t", tool_calls=[SimpleNamespace(id="c")]),
+        history=[*history, *[{"role": "assistant", "content": "Done."}] * ended],
+        toolbox=SimpleNamespace(of_turn=lambda turn: [called]),
+    )
+    due = results_due(session, begun=True)
+    assert [result["text"] for result in due] == ["4"] * (ended < 2)
+    assert results_due(session) == []  # they are in the history
+    session.history = history[:2]
+    assert len(results_due(session)) == len(results_due(session, begun=True)) == 1
 
 
 def test_an_edit_forks_and_leaves_the_old_branch(place: Any, say: Any, chat: Any) -> None:

@@ -43,7 +43,7 @@ class Onlooking:
     def __init__(self, room: Room, said: str | None, reply: Reply, after: Onlooking | None) -> None:
         self._room, self._reply, self._after = room, reply, after
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        last, results = room.session.last, results_due(room.session)
+        last, results = room.session.last, results_due(room.session, begun=True)
         due = {call.id for call in last.tool_calls} if last is not None else set()
         self.sure = due == {result["id"] for result in results}
         self.exchange = Exchange(said, results, kept=False, running=True)

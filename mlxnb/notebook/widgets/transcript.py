@@ -133,12 +133,17 @@ def _result(message: Message) -> dict[str, str]:
     return {"id": message["tool_call_id"], "name": message["name"], "text": content}
 
 
-def results_due(session: Session) -> list[dict[str, str]]:
-    """What the calls at the end of a session came to, as far as this process knows."""
+def results_due(session: Session, begun: bool = False) -> list[dict[str, str]]:
+    """What the calls at the end of a session came to, as far as this process knows.
+
+    ``begun``: the turn that goes on from them has begun, and another process may have ended it.
+    """
     last = session.last
     if last is None or not last.tool_calls:
         return []
-    newest = session.history[-1:]  # without the last turn where it was stopped or taken back
+    history = session.history  # without the last turn where it was stopped or taken back
+    answers = [message for message in history if message["role"] == "assistant"]
+    newest = answers[-2:] if begun else history[-1:]
     due = {call["id"] for message in newest for call in message.get("tool_calls") or ()}
     return [as_result(c) for c in session.toolbox.of_turn(last.id) if c.call_id in due]
 
