@@ -36,7 +36,8 @@ class Spy:
     ``on_call`` is called on the engine's thread before the model is, with the number of calls so
     far: the place to cancel or to send something in the midst of a step. ``blind``: no layer's
     cache counts positions, so all are taken for 0. ``rows`` counts calls by their rows.
-    ``tolerance``: how far logits may be from a cold run's, relative to its largest.
+    ``tolerance``: how far logits may be from a cold run's, relative to its largest; for the choice
+    of a token, in logits.
     """
 
     model: Any
@@ -186,10 +187,9 @@ def _tokens(record: TurnRecord) -> list[Fed]:
 
 def assert_same_tokens(spy: Spy, record: TurnRecord, logits: Logits) -> None:
     """Every token of a greedy answer is the cold run's, unless two logits were too close."""
-    bound = spy.tolerance * float(np.abs(logits).max())
     for number, token in enumerate(record.output):
         row = logits[len(record.prompt) - 1 + number]
-        assert row.max() - row[token] <= bound, (
+        assert row.max() - row[token] <= spy.tolerance, (
             f"{record.turn_id}: token {number} is {token}, a cold run has {row.argmax()}"
         )
 
