@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mlxnb import container
-
-Group = Callable[..., Path]
 
 
 @pytest.fixture

@@ -111,8 +111,9 @@ def serve(engine: Engine, port: int | None) -> tuple[str, Served]:
     lines = [f"{said} this kernel's engine as host {host.record.id}"]
     if server is None:
         lines.append("on a port of its own: no notebook server with mlxnb's extension started it")
-    base = _base(server, host.record if port is not None or server is None else None)
-    return "\n".join([*lines, *_lines(base, engine, server)]), Served(base, host)
+    own = host.record if port is not None or server is None else None
+    base = _base(server, own)
+    return "\n".join([*lines, *_lines(base, engine, own)]), Served(base, host)
 
 
 def _attached(
@@ -126,8 +127,9 @@ def _attached(
     if server is None and engine.record.url is None:
         raise InvalidOption("the host of this engine has no port, and there is no notebook server")
     said = f"this kernel uses host {engine.record.id}, which is served already"
-    base = _base(server, engine.record if server is None else None)
-    return "\n".join([said, *_lines(base, engine, server)]), Served(base, None)
+    own = engine.record if server is None else None
+    base = _base(server, own)
+    return "\n".join([said, *_lines(base, engine, own)]), Served(base, None)
 
 
 def _base(server: HostRecord | None, own: HostRecord | None) -> str:
@@ -139,10 +141,11 @@ def _base(server: HostRecord | None, own: HostRecord | None) -> str:
     return server.url.rstrip("/")
 
 
-def _lines(base: str, engine: Engine, server: HostRecord | None) -> list[str]:
+def _lines(base: str, engine: Engine, own: HostRecord | None) -> list[str]:
+    """How clients reach ``base``; a Hub's proxy passes on to a notebook port, not to ``own``."""
     told = [lines_for(base, _model(engine))]
     beyond = through_hub()
-    if beyond is not None and server is not None and base == _base(server, None):
+    if beyond is not None and own is None:
         told.append(THROUGH_HUB.format(beyond=beyond, base=base))
     return told
 

@@ -34,7 +34,7 @@ class Arrivals:
         engine.models["tiny"].before = self._look
 
     def _look(self, ids: list[list[int]]) -> None:
-        if ids[0][0] not in self._long.prompt[self.begun * CHUNK :][:1] or len(ids[0]) < CHUNK:
+        if len(ids[0]) < CHUNK or not _is_of(ids[0], self._long):
             return
         self.begun += 1
         if self.begun > self._at:

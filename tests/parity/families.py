@@ -17,6 +17,8 @@ from mlx.utils import tree_map_with_path
 from models.tiny import byte_level, save_folder
 
 CONTEXT = 4096
+WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
+"""Heads that are wide enough for KV in a few bits."""
 VOCABULARY = 400
 ENDS = [2, *range(300, 316)]
 """End tokens: some common ones are among them, so that answers end at all lengths."""

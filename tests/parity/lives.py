@@ -19,15 +19,13 @@ from mlxnb.sessions.local_session import LocalSession
 from mlxnb.sessions.results import Results
 
 from .bench import NEVER
-from .families import FAMILIES, Family
+from .families import FAMILIES, WIDE, Family
 from .spy import Spy, watch
 
 MIB = 2**20
 PATIENCE_S = 60.0
 """Seconds after which a test gives up; none takes as long."""
 QUICK = Limits(delay_s=0.0, poll_s=0.0, tidy_s=0.05, off_s=0.0)
-WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
-"""Heads that are wide enough for KV in a few bits."""
 
 KINDS = {
     "llama": {},

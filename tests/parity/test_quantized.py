@@ -13,13 +13,12 @@ from mlxnb.errors import InvalidOption, UnsupportedModel
 from mlxnb.sessions.local import LocalEngine
 
 from .bench import NEVER, Bench
-from .families import FAMILIES, VOCABULARY, Family
+from .families import FAMILIES, VOCABULARY, WIDE, Family
 from .settled import assert_settled
 from .spy import COARSE, assert_parity, cold, watch
 from .world import World
 
 FolderOf = Callable[[str], Path]
-WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 TIGHT = [300_000, 600_000, 2**26]
 
 

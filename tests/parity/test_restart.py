@@ -21,8 +21,8 @@ from mlxnb.host.remote.engine import RemoteEngine
 from mlxnb.link.client import Client
 from mlxnb.link.record import HostRecord, records
 
-from .families import FAMILIES, Family
-from .lives import KINDS, MIB, WIDE
+from .families import FAMILIES, WIDE, Family
+from .lives import KINDS, MIB
 from .restarting import CONVERSATIONS
 
 TESTS = Path(__file__).parents[1]

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from parity.families import FAMILIES, Family
+from parity.families import FAMILIES, WIDE, Family
 from parity.spy import COARSE, TOLERANCE
-
-WIDE = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
-"""Heads that are wide enough for KV in a few bits."""
 
 
 @dataclass(frozen=True, slots=True)
