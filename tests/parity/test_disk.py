@@ -123,7 +123,10 @@ def ends(life: Life) -> None:
 
 
 def unloads(life: Life) -> None:
+    """By then all is packed; the disk's own thread goes on writing it."""
     life.engine.unload(life.name)
+    assert life.shelf.packer.idle
+    assert life.disk.flush(PATIENCE_S)
 
 
 @pytest.mark.parametrize("goes", [ends, unloads])
