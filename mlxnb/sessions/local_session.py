@@ -126,6 +126,7 @@ class LocalSession(Session):
         shape: Shape = Shape(),  # noqa: B008 - frozen
     ) -> Reply:
         self._take()
+        after = self.last
         try:
             wanted = sampling.over(self.options.sampling)
             reply = self._engine.start(self, new, wanted, source, shape)
@@ -133,7 +134,8 @@ class LocalSession(Session):
             self._busy.release()
             raise
         last = new[-1] if new else {}
-        self._tell(last["content"] if last.get("role") == "user" else None, reply, source)
+        said = last["content"] if last.get("role") == "user" else None
+        self._tell(said, after, reply, source)
         return reply
 
     def _take(self) -> None:

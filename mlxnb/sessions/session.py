@@ -42,8 +42,14 @@ _runs = threading.Lock()
 class Onlooker(Protocol):
     """Sees what goes on in a session, as a chat does that shows it. It returns at once."""
 
-    def reply_begun(self, said: str | None, reply: Reply, source: Source) -> None:
-        """A turn has begun; ``said`` is None where it goes on from results of tools."""
+    def reply_begun(
+        self, said: str | None, after: Turn | None, reply: Reply, source: Source
+    ) -> None:
+        """A turn has begun, and may be over.
+
+        ``said`` is None where it goes on from results of tools; ``after`` is the turn that had
+        ended last when it began.
+        """
 
     def run_changed(self, run: Run) -> None:
         """A run has begun or ended, or what is pending in it has changed."""
@@ -197,8 +203,8 @@ class Session(ABC):
         """Who is told of turns that begin in this process."""
         return WeakSet()
 
-    def _tell(self, said: str | None, reply: Reply, source: Source) -> None:
-        self._tell_all(lambda onlooker: onlooker.reply_begun(said, reply, source))
+    def _tell(self, said: str | None, after: Turn | None, reply: Reply, source: Source) -> None:
+        self._tell_all(lambda onlooker: onlooker.reply_begun(said, after, reply, source))
 
     def _tell_of_run(self, run: Run) -> None:
         self._tell_all(lambda onlooker: onlooker.run_changed(run))

@@ -24,7 +24,7 @@ from mlxnb.notebook.widgets import chat as chat_module
 from mlxnb.notebook.widgets.chat import Chat
 from mlxnb.notebook.widgets.chat_open import open_chat
 from mlxnb.notebook.widgets.chat_rooms import Rooms, rooms
-from mlxnb.notebook.widgets.transcript import LOST, Exchange, meter, noted, results_due
+from mlxnb.notebook.widgets.transcript import LOST, Exchange, meter, noted, results_due, results_of
 from mlxnb.notebook.widgets.transcript_html import as_bundle
 from mlxnb.records.colours import ORIGINS
 from mlxnb.records.turn import Turn
@@ -322,9 +322,21 @@ def test_a_turn_that_nobody_reads_is_shown_at_its_end(place: Any, say: Any, chat
     assert front.shown == before
 
 
-def test_calls_of_another_door_are_shown_in_their_order(place: Any, say: Any, chat: Any) -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "when it is over"])
+def test_calls_of_another_door_are_shown_in_their_order(
+    place: Any, say: Any, chat: Any, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """A turn can be over before a chat is told of it."""
     say(CALL, CALL, "Done.")
     session = place.session(name="s")
+    tell = session._tell
+
+    def tell_late(said: Any, after: Any, reply: Any, source: Any) -> None:
+        if late:
+            reply.result()
+        tell(said, after, reply, source)
+
+    monkeypatch.setattr(session, "_tell", tell_late)
 
     def add(a: int) -> int:
         """Double a number."""
@@ -344,8 +356,8 @@ def test_calls_of_another_door_are_shown_in_their_order(place: Any, say: Any, ch
 
 
 @pytest.mark.parametrize("ended", [0, 1, 2], ids=["running", "ended", "and another"])
-def test_results_are_due_to_a_turn_that_has_begun_also_when_it_has_ended(ended: int) -> None:
-    """A shared host may have ended it before this process looks at the history."""
+def test_the_results_that_a_turn_goes_on_from_are_known_also_when_it_has_ended(ended: int) -> None:
+    """A shared host may have ended it, and more, before this process looks at the history."""
     call = {"id": "c", "function": {"name": "add", "arguments": "{}"}}
     history: list[dict[str, Any]] = [
         {"role": "user", "content": "go"},
@@ -353,16 +365,18 @@ def test_results_are_due_to_a_turn_that_has_begun_also_when_it_has_ended(ended: 
         {"role": "tool", "tool_call_id": "c", "name": "add", "content": "4"},
     ]
     called = SimpleNamespace(call_id="c", name="add", told="4", error=None)
+    caller: Any = SimpleNamespace(id="t", tool_calls=[SimpleNamespace(id="c")])
     session: Any = SimpleNamespace(
-        last=SimpleNamespace(id="t", tool_calls=[SimpleNamespace(id="c")]),
+        last=SimpleNamespace(id="u", tool_calls=[]) if ended else caller,
         history=[*history, *[{"role": "assistant", "content": "Done."}] * ended],
         toolbox=SimpleNamespace(of_turn=lambda turn: [called]),
     )
-    due = results_due(session, begun=True)
-    assert [result["text"] for result in due] == ["4"] * (ended < 2)
+    assert [result["text"] for result in results_of(session, caller)] == ["4"]
     assert results_due(session) == []  # they are in the history
-    session.history = history[:2]
-    assert len(results_due(session)) == len(results_due(session, begun=True)) == 1
+    session.last, session.history = caller, history[:2]
+    assert len(results_due(session)) == len(results_of(session, caller)) == 1
+    session.history = history[:1]  # it was taken back
+    assert results_due(session) == results_of(session, caller) == []
 
 
 def test_an_edit_forks_and_leaves_the_old_branch(place: Any, say: Any, chat: Any) -> None:

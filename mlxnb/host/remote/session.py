@@ -98,11 +98,12 @@ class RemoteSession(Session):
             shape.mark(turn)
             self._settle(turn)
 
+        after = self.last
         try:
             self._reply = RemoteReply(self._engine.wire, path, body, settle)
         except UnknownSession:
             raise UnknownSession(f"the session {self.name!r} was removed") from None
-        self._tell(text, self._reply, source)
+        self._tell(text, after, self._reply, source)
         return self._reply
 
     def send_tool_result(self, call_id: str, content: Any, is_error: bool = False) -> Turn | None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from mlxnb.engine.events import Event
 from mlxnb.notebook.pace import Pace
 from mlxnb.notebook.widgets.chat_follow import Following, stop
-from mlxnb.notebook.widgets.transcript import Exchange, meter, results_due
+from mlxnb.notebook.widgets.transcript import Exchange, meter, results_of
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
+    from mlxnb.records.turn import Turn
     from mlxnb.sessions.reply import Reply
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,9 @@ class Onlooking:
     said
         What was said; None: the turn goes on from results of tools.
     after
-        What is shown to its end before.
+        The turn that had ended last when it began.
+    before
+        What is shown to its end first.
 
     Attributes
     ----------
@@ -40,11 +43,18 @@ class Onlooking:
         All results of tools that it goes on from are shown: some may not be known here.
     """
 
-    def __init__(self, room: Room, said: str | None, reply: Reply, after: Onlooking | None) -> None:
-        self._room, self._reply, self._after = room, reply, after
+    def __init__(
+        self,
+        room: Room,
+        said: str | None,
+        after: Turn | None,
+        reply: Reply,
+        before: Onlooking | None,
+    ) -> None:
+        self._room, self._reply, self._before = room, reply, before
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        last, results = room.session.last, results_due(room.session, begun=True)
-        due = {call.id for call in last.tool_calls} if last is not None else set()
+        results = results_of(room.session, after)
+        due = {call.id for call in after.tool_calls} if after is not None else set()
         self.sure = due == {result["id"] for result in results}
         self.exchange = Exchange(said, results, kept=False, running=True)
         self._over = threading.Event()
@@ -62,8 +72,8 @@ class Onlooking:
 
     def _run(self) -> None:
         try:
-            if self._after is not None:
-                self._after._over.wait()
+            if self._before is not None:
+                self._before._over.wait()
             self._show()
         except Exception:
             log.exception("a chat did not see a turn of its session")

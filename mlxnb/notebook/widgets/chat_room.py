@@ -229,13 +229,15 @@ class Room:
 
     # --- turns of other doors -----------------------------------------------------------------
 
-    def reply_begun(self, said: str | None, reply: Reply, source: Source) -> None:
+    def reply_begun(
+        self, said: str | None, after: Turn | None, reply: Reply, source: Source
+    ) -> None:
         """See `Onlooker`: a turn that is none of a chat's is shown as it goes on."""
         if source == "widget" or not self.heard:
             return
         with self.lock:
             self._epoch += 1
-            self._seen = seen = Onlooking(self, said, reply, self._seen)
+            self._seen = seen = Onlooking(self, said, after, reply, self._seen)
             seen.begin()
 
     def run_changed(self, run: Run) -> None:

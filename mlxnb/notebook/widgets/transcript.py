@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -133,19 +133,25 @@ def _result(message: Message) -> dict[str, str]:
     return {"id": message["tool_call_id"], "name": message["name"], "text": content}
 
 
-def results_due(session: Session, begun: bool = False) -> list[dict[str, str]]:
-    """What the calls at the end of a session came to, as far as this process knows.
+def results_due(session: Session) -> list[dict[str, str]]:
+    """What the calls at the end of a session came to, as far as this process knows."""
+    return _results(session, session.last, lambda history: history[-1:])
 
-    ``begun``: the turn that goes on from them has begun, and another process may have ended it.
-    """
-    last = session.last
-    if last is None or not last.tool_calls:
+
+def results_of(session: Session, turn: Turn | None) -> list[dict[str, str]]:
+    """What the calls of a turn came to, as far as this process knows; others may have followed."""
+    return _results(session, turn, lambda history: history)
+
+
+def _results(
+    session: Session, turn: Turn | None, among: Callable[[list[Message]], list[Message]]
+) -> list[dict[str, str]]:
+    """What those calls of a turn came to that are among some messages of the session."""
+    if turn is None or not turn.tool_calls:
         return []
-    history = session.history  # without the last turn where it was stopped or taken back
-    answers = [message for message in history if message["role"] == "assistant"]
-    newest = answers[-2:] if begun else history[-1:]
-    due = {call["id"] for message in newest for call in message.get("tool_calls") or ()}
-    return [as_result(c) for c in session.toolbox.of_turn(last.id) if c.call_id in due]
+    messages = among(session.history)  # it is not there where it was stopped or taken back
+    there = {call["id"] for message in messages for call in message.get("tool_calls") or ()}
+    return [as_result(c) for c in session.toolbox.of_turn(turn.id) if c.call_id in there]
 
 
 def meter(turn: Turn, engine: Engine) -> dict[str, Any]:
