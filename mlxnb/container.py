@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
+_NO_LIMIT = 2**62
+"""Bytes from which on a limit is version 1's way to say that there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What a control group may take, and what of that is left, its file cache included; bytes."""
+
+    limit: int
+    left: int
 
 
 def cores() -> int:
@@ -22,7 +34,33 @@ def cores() -> int:
     return max(1, min([there, *quotas]))
 
 
-def groups(controller: str = "") -> list[Path]:
+def memory_limits() -> list[MemoryLimit]:
+    """Of each control group that limits the memory of this process."""
+    found = [
+        *_limits("", "memory.max", "memory.current", "inactive_file"),
+        *_limits("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ]
+    return [limit for limit in found if 0 < limit.limit < _NO_LIMIT]
+
+
+def _limits(controller: str, most: str, used: str, cached: str) -> Iterator[MemoryLimit]:
+    """The limits of one version, by the names of its files and of a line of ``memory.stat``."""
+    for folder in _groups(controller):
+        limit, current = _number(folder / most), _number(folder / used)
+        if limit is not None:
+            left = limit if current is None else limit - current + _stat(folder, cached)
+            yield MemoryLimit(limit, left)
+
+
+def _stat(folder: Path, name: str) -> int:
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+        return int(dict(line.split() for line in lines).get(name, "0"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _groups(controller: str = "") -> list[Path]:
     """The control groups that this process is in, the root's included; by default of version 2.
 
     Those of version 1 are asked for by their controller, such as ``cpu``.
@@ -40,7 +78,7 @@ def groups(controller: str = "") -> list[Path]:
     return [root.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
 
 
-def number(file: Path) -> int | None:
+def _number(file: Path) -> int | None:
     """The number in a file of a control group; None: ``max``, or no such file."""
     try:
         return int(file.read_text())
@@ -51,7 +89,7 @@ def number(file: Path) -> int | None:
 def _quotas() -> list[float]:
     """Seconds of processor time a second, of each group that limits them."""
     found = []
-    for folder in groups():
+    for folder in _groups():
         try:
             quota, period = map(int, (folder / "cpu.max").read_text().split())
             found.append(quota / period)
@@ -62,9 +100,9 @@ def _quotas() -> list[float]:
 
 def _quotas_of_version_1() -> list[float]:
     found = []
-    for folder in groups("cpu"):
-        quota = number(folder / "cpu.cfs_quota_us")
-        period = number(folder / "cpu.cfs_period_us")
+    for folder in _groups("cpu"):
+        quota = _number(folder / "cpu.cfs_quota_us")
+        period = _number(folder / "cpu.cfs_period_us")
         if quota is not None and period and quota > 0:  # -1: no limit
             found.append(quota / period)
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlxnb import container
+from mlxnb.container import MemoryLimit
 
 
 @pytest.fixture
@@ -74,6 +75,42 @@ def test_version_1(root: Path, controllers: str, quota: int, expected: int) -> N
     assert container.cores() == expected
     write(root / controllers / "docker/abc", cpu_cfs_quota_us=100_000, cpu_cfs_period_us=100_000)
     assert container.cores() == 1
+
+
+def test_memory_without_groups_has_no_limit(root: Path) -> None:
+    assert container.memory_limits() == []
+
+
+def test_memory_of_version_2(root: Path) -> None:
+    """What is cached of files can be given up; the group above limits too."""
+    (root / "own").write_text("0::/a.slice/b.service\n")
+    write(root / "a.slice", memory_max=9_000, memory_current=5_000)
+    inner = root / "a.slice" / "b.service"
+    write(inner, memory_max=1_000, memory_current=700, memory_stat="anon 600\ninactive_file 100")
+    assert container.memory_limits() == [MemoryLimit(9_000, 4_000), MemoryLimit(1_000, 400)]
+    write(inner, memory_max="max")
+    assert container.memory_limits() == [MemoryLimit(9_000, 4_000)]
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["a container", "the machine"])
+def test_memory_of_version_1(root: Path, inside: bool) -> None:
+    """A container is shown its group as the root; without a limit there is a huge number."""
+    (root / "own").write_text("4:memory:/docker/abc\n3:cpu:/\n0::/\n")
+    memory = root / "memory"
+    there = memory if inside else memory / "docker" / "abc"
+    write(memory, memory_limit_in_bytes=0x7FFFFFFFFFFFF000, memory_usage_in_bytes=10**10)
+    assert container.memory_limits() == []
+    stat = "inactive_file 7\ntotal_inactive_file 100"
+    write(there, memory_limit_in_bytes=1_000, memory_usage_in_bytes=700, memory_stat=stat)
+    assert container.memory_limits() == [MemoryLimit(1_000, 400)]
+
+
+@pytest.mark.parametrize("garbage", ["", "garbage", "inactive_file", "inactive_file x"])
+def test_memory_without_a_count_of_cached_files(root: Path, garbage: str) -> None:
+    write(root, memory_max=1_000, memory_current=700, memory_stat=garbage)
+    assert container.memory_limits() == [MemoryLimit(1_000, 300)]
+    (root / "memory.current").unlink()
+    assert container.memory_limits() == [MemoryLimit(1_000, 1_000)]
 
 
 def test_a_period_of_nothing_is_no_limit(root: Path) -> None:

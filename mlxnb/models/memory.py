@@ -6,10 +6,9 @@ import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mlxnb.container import groups, number
+from mlxnb.container import memory_limits
 from mlxnb.errors import NotEnoughMemory
 from mlxnb.models.folder import weight_files
 from mlxnb.models.safetensors import Tensor, read_header
@@ -47,7 +46,7 @@ def memory_bytes() -> int:
     """The machine's memory, or a container's limit where that is less."""
     import psutil
 
-    limits = [limit for folder in groups() if (limit := number(folder / "memory.max"))]
+    limits = (each.limit for each in memory_limits())
     return min([int(psutil.virtual_memory().total), *limits])
 
 
@@ -85,8 +84,7 @@ def _trimmer() -> Callable[[int], int] | None:
 
 
 def _left() -> list[int]:
-    containers = [left for folder in groups() if (left := _container_bytes(folder)) is not None]
-    return containers + _device_bytes()
+    return [each.left for each in memory_limits()] + _device_bytes()
 
 
 def _device_bytes() -> list[int]:
@@ -98,19 +96,6 @@ def _device_bytes() -> list[int]:
     device: dict[str, Any] = mx.device_info()
     working_set = int(device.get("max_recommended_working_set_size") or 0)
     return [working_set - mx.get_active_memory()] if working_set else []
-
-
-def _container_bytes(folder: Path) -> int | None:
-    """What a control group's limit leaves, its file cache not counted; None without a limit."""
-    limit, used = number(folder / "memory.max"), number(folder / "memory.current")
-    if limit is None or used is None:
-        return None
-    try:
-        lines = (folder / "memory.stat").read_text().splitlines()
-        cached = int(dict(line.split() for line in lines).get("inactive_file", "0"))
-    except (OSError, ValueError):
-        cached = 0
-    return limit - used + cached
 
 
 @dataclass(frozen=True, slots=True)
