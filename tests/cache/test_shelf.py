@@ -791,6 +791,7 @@ def test_a_read_that_does_not_come_back_is_given_up(
     life, gate = slow
     plan = life.plan(tokens(0, 120))
     read = plan.fetch
+    assert gate.begun.wait(PATIENCE_S)
     assert read is not None and life.store.fetching(plan, 0.0)
     monkeypatch.setattr(shelf, "LONGEST_S", 0.0)
     live = life.begin(plan, wait=0.0)

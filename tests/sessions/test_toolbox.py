@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -468,20 +469,25 @@ def test_a_turn_that_fails_after_the_calls_keeps_their_results(engine: Any, say:
     assert [m["role"] for m in session.history] == ["user", "assistant", "tool", "assistant"]
 
 
-def test_an_interrupt_of_the_answer_to_the_calls_keeps_their_results(
-    engine: Engine, say: Say
-) -> None:
+def test_an_interrupt_of_the_answer_to_the_calls_keeps_their_results(engine: Any, say: Say) -> None:
+    cancelled = threading.Event()
+
     class Stops(Watcher):
         turns = 0
 
         def turn(self, begin: Callable[[], Reply]) -> Turn:
             self.turns += 1
             if self.turns == 2:
-                begin().stop()
+                model.on_call = lambda: cancelled.wait(60)
+                reply = begin()
+                reply.cancel()
+                cancelled.set()
+                reply.result()
                 raise KeyboardInterrupt
             return super().turn(begin)
 
-    say(call("add", a=1, b=2), "It is 3.")
+    name = say(call("add", a=1, b=2), "It is 3.")
+    model = model_of(getattr(engine, "local", engine), name)
     session = engine.session()
     session.tool(add, confirm=False)
     with pytest.raises(KeyboardInterrupt):
