@@ -13,7 +13,7 @@ export MLXNB_STATE ?= $(STATE)/mlxnb
 export MPLCONFIGDIR ?= $(STATE)/matplotlib
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo lab test check-native lint lock clean
+.PHONY: setup demo lab test test-races check-native lint lock clean
 
 setup: .venv/installed
 	$(BIN)/mlxnb pull demo
@@ -49,6 +49,12 @@ lint: .venv/installed
 test: setup
 	$(MAKE) --jobs 2 lint .venv/clients
 	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks
+
+# The same tests with random delays wherever threads and processes meet: what fails here and not in
+# `make test` depends on who comes first. Takes half an hour.
+test-races: setup .venv/clients
+	PYTHONPATH=$(CURDIR)/tests/races MLXNB_TEST_DELAYS=1 \
+		$(BIN)/pytest -n 4 --dist loadfile --nbval --nbval-current-env tests notebooks
 
 # The CPU kernels by themselves under the sanitizers; needs CMake and takes minutes.
 check-native:
