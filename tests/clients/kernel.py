@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from jupyter.ready import wait_ready
 from jupyter.server import BASE_URL, Server
 from jupyter_client import BlockingKernelClient
-from link.fake_host import until
 from nbformat.v4 import new_code_cell, new_notebook, output_from_msg
 
 TESTS = Path(__file__).parents[1]
@@ -38,16 +38,8 @@ class Kernel:
         self._client = BlockingKernelClient(connection_file=str(connection))
         self._client.load_connection_file()
         self._client.start_channels()
-        until(self._is_ready)
+        wait_ready(self._client)
         self._cells: list[Any] = []
-
-    def _is_ready(self) -> bool:
-        """Whether it answers; on a busy machine its heart may miss a beat."""
-        try:
-            self._client.wait_for_ready(timeout=60)
-        except RuntimeError:
-            return False
-        return True
 
     def serve(self, models: Path) -> str:
         """Load all models and ``%mlx_serve``; what that printed."""

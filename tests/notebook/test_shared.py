@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter.ready import wait_ready
 from jupyter.server import BASE_URL, Server, notebook_server
 from jupyter_client.blocking.client import BlockingKernelClient
 
@@ -27,7 +28,7 @@ class Kernel:
         file = self._server.folder / "runtime" / f"kernel-{self.id}.json"
         self._client.load_connection_file(str(file))
         self._client.start_channels()
-        self._client.wait_for_ready(60)
+        wait_ready(self._client)
 
     def run(self, code: str) -> str:
         """Run a cell; what it printed, and its result in plain text."""
