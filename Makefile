@@ -50,11 +50,11 @@ test: setup
 	$(MAKE) --jobs 2 lint .venv/clients
 	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks
 
-# The same tests with random delays wherever threads and processes meet: what fails here and not in
-# `make test` depends on who comes first. Takes half an hour.
+# The same tests with random delays wherever threads and processes meet, while processes stand still
+# at random: what fails here and not in `make test` depends on who comes first. Takes most of an hour.
 test-races: setup .venv/clients
 	PYTHONPATH=$(CURDIR)/tests/races MLXNB_TEST_DELAYS=1 \
-		$(BIN)/pytest -n 4 --dist loadfile --nbval --nbval-current-env tests notebooks
+		$(BIN)/python tests/races/stops.py $(BIN)/pytest -n 4 --dist loadfile --nbval --nbval-current-env tests notebooks
 
 # The CPU kernels by themselves under the sanitizers; needs CMake and takes minutes.
 check-native:
