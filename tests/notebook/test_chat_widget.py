@@ -27,7 +27,7 @@ from mlxnb.notebook.widgets.chat_rooms import Rooms, rooms
 from mlxnb.notebook.widgets.transcript import LOST, Exchange, meter, noted, results_due, results_of
 from mlxnb.notebook.widgets.transcript_html import as_bundle
 from mlxnb.records.colours import ORIGINS
-from mlxnb.records.turn import Turn
+from mlxnb.records.turn import ToolCall, Turn
 from mlxnb.sessions.local import LocalEngine
 
 from .cells import Cells
@@ -115,8 +115,9 @@ class Front(Chat):
 
 def stop(front: Front) -> None:
     """Press the stop button, and wait until the engine knows."""
-    until(lambda: front._room._turn._reply)
-    reply, known = front._room._turn._reply, threading.Event()
+    turn, known = front._room._turn, threading.Event()
+    until(lambda: turn._reply and turn._reply.turn is None)  # of rounds it is the last one
+    reply = turn._reply
     cancel = reply.cancel
 
     def cancel_and_say_so() -> None:
@@ -364,12 +365,12 @@ def test_the_results_that_a_turn_goes_on_from_are_known_also_when_it_has_ended(e
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "name": "add", "content": "4"},
     ]
-    called = SimpleNamespace(call_id="c", name="add", told="4", error=None)
-    caller: Any = SimpleNamespace(id="t", tool_calls=[SimpleNamespace(id="c")])
+    called = SimpleNamespace(call_id="c", turn_id="t", name="add", told="4", error=None)
+    caller: Any = Turn("t", finish_reason="tool_calls", tool_calls=[ToolCall("c", "add", {})])
     session: Any = SimpleNamespace(
-        last=SimpleNamespace(id="u", tool_calls=[]) if ended else caller,
+        last=Turn("u", finish_reason="stop") if ended else caller,
         history=[*history, *[{"role": "assistant", "content": "Done."}] * ended],
-        toolbox=SimpleNamespace(of_turn=lambda turn: [called]),
+        toolbox=SimpleNamespace(calls=[called], of_turn=lambda turn: [called] * (turn == "t")),
     )
     assert [result["text"] for result in results_of(session, caller)] == ["4"]
     assert results_due(session) == []  # they are in the history
@@ -611,6 +612,36 @@ def test_stopping_where_it_is_asked_makes_no_call(say: Any, chat: Any, adder: An
     told = front.say("never mind")
     assert source(told["answer"]) == "<p>I see.</p>\n"
     assert told["results"][0]["text"].startswith("[tool error] interrupted by the user")
+    before = dict(front.shown)
+    front._room.look(deep=True)
+    assert front.shown == before
+
+
+@pytest.mark.parametrize("door", ["chat", "cell"])
+def test_results_are_shown_again_with_the_turn_that_keeps_them(
+    place: Any, say: Any, chat: Any, adder: Any, door: str
+) -> None:
+    """The turn that went on from them was stopped: the model reads them with what is said next."""
+    name = say(CALL, "It is four.", "As I said.")
+    session, _ = adder()
+    front = chat(session)
+    front.ask("send", text="add")
+    call = asked(front)["id"]
+    with Gate(model_of(getattr(place, "local", place), name)) as gate:
+        front.ask("answer", call=call, consent="yes")
+        gate.wait()
+        stop(front)
+    until(lambda: not front.busy)
+    stopped = front.ends[-1]
+    assert not stopped["kept"] and [r["text"] for r in stopped["results"]] == ["4"]
+    if door == "chat":
+        told = front.say("go on")
+        assert told["kept"] and [r["text"] for r in told["results"]] == ["4"]
+    else:
+        session.send("go on")
+        until(lambda: front.said[-1] == ("go on", "<p>It is four.</p>\n"))
+        until(lambda: [r["text"] for r in list(front.shown.values())[-1]["results"]] == ["4"])
+    assert front.say("and on")["results"] == []
     before = dict(front.shown)
     front._room.look(deep=True)
     assert front.shown == before
