@@ -36,20 +36,21 @@ def cores() -> int:
 
 def memory_limits() -> list[MemoryLimit]:
     """Of each control group that limits the memory of this process."""
-    found = [
+    return [
         *_limits("", "memory.max", "memory.current", "inactive_file"),
         *_limits("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ]
-    return [limit for limit in found if 0 < limit.limit < _NO_LIMIT]
 
 
 def _limits(controller: str, most: str, used: str, cached: str) -> Iterator[MemoryLimit]:
     """The limits of one version, by the names of its files and of a line of ``memory.stat``."""
     for folder in _groups(controller):
-        limit, current = _number(folder / most), _number(folder / used)
-        if limit is not None:
-            left = limit if current is None else limit - current + _stat(folder, cached)
-            yield MemoryLimit(limit, left)
+        limit = _number(folder / most)
+        if limit is None or not 0 < limit < _NO_LIMIT:
+            continue
+        current = _number(folder / used)
+        left = limit if current is None else limit - current + _stat(folder, cached)
+        yield MemoryLimit(limit, left)
 
 
 def _stat(folder: Path, name: str) -> int:
