@@ -220,6 +220,11 @@ class Turn:
     read: Reading | None = field(default=None, compare=False)
 
     @property
+    def ended_well(self) -> bool:
+        """Whether there is a whole answer, which its session keeps."""
+        return self.finish_reason not in ("cancelled", "error")
+
+    @property
     def parsed(self) -> Any:
         """The answer as the ``schema`` that was given has it; None: see ``invalid``."""
         return self._reading.value

@@ -68,7 +68,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Whether there is a whole answer."""
-        return self.turn is not None and self.turn.finish_reason not in ("cancelled", "error")
+        return self.turn is not None and self.turn.ended_well
 
 
 class Crew:

@@ -167,7 +167,7 @@ class LocalSession(Session):
         """Take an ended turn: a good one into the history, any other only as ``last``."""
         try:
             self.last, self.last_used = turn, dt.datetime.now(dt.UTC)
-            if turn.finish_reason not in ("cancelled", "error"):
+            if turn.ended_well:
                 history = draft.settled(request, turn, self.options.history == "exact")
                 self.go_on_from(history, draft.key, Results())
         except Exception:

@@ -126,7 +126,7 @@ def _is_ours(session: Session, turn: Turn) -> bool:
 
     One that was cut behind a call has made it, whatever else it was about to say.
     """
-    if not turn.tool_calls or turn.finish_reason in ("cancelled", "error"):
+    if not turn.tool_calls or not turn.ended_well:
         return False
     declared = {tool.get("function", tool)["name"] for tool in session.options.tool_list or ()}
     foreign = {name for name in declared if name not in session.toolbox}

@@ -33,9 +33,10 @@ def body_of(path: str, stream: bool, **more: Any) -> dict[str, Any]:
     return ask(stream=stream, **more)
 
 
-def seen_to_leave(world: World) -> None:
-    """Wait until a request that runs or waits has been cancelled; the engine stands meanwhile."""
+def seen_to_leave(world: World, of: int = 1) -> None:
+    """Wait until one ``of`` the requests that run or wait has been cancelled."""
     there = [request for lane in lanes(world) for request in lane._unfinished]
+    assert len(there) == of
     wait_until(lambda: any(request.cancelled for request in there))
 
 
@@ -70,7 +71,7 @@ def test_a_client_that_leaves_the_queue_is_never_computed(say: Say) -> None:
         waiting = raw(world.server, body_of(RESPONSES, True, input="Another."), RESPONSES)
         read_until(waiting, b"response.created")
         waiting.close()
-        seen_to_leave(world)
+        seen_to_leave(world, of=2)
         gate.open()
         assert first.result().status_code == 200
     rows = world.engine.ledger.rows()

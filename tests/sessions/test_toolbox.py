@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 import pytest
 from pydantic import BaseModel, Field
-from scripted import model_of
+from scripted import Gate, model_of
 
 from mlxnb.errors import ContextOverflow, InvalidOption, PendingToolCalls, RequestFailed
 from mlxnb.records.turn import Turn
@@ -470,18 +469,15 @@ def test_a_turn_that_fails_after_the_calls_keeps_their_results(engine: Any, say:
 
 
 def test_an_interrupt_of_the_answer_to_the_calls_keeps_their_results(engine: Any, say: Say) -> None:
-    cancelled = threading.Event()
-
     class Stops(Watcher):
         turns = 0
 
         def turn(self, begin: Callable[[], Reply]) -> Turn:
             self.turns += 1
             if self.turns == 2:
-                model.on_call = lambda: cancelled.wait(60)
-                reply = begin()
-                reply.cancel()
-                cancelled.set()
+                with Gate(model):
+                    reply = begin()
+                    reply.cancel()
                 reply.result()
                 raise KeyboardInterrupt
             return super().turn(begin)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mlxnb.engine.events import Event
 from mlxnb.notebook.pace import Pace
 from mlxnb.notebook.widgets.chat_follow import Following, stop
-from mlxnb.notebook.widgets.transcript import Exchange, is_kept, meter, results_of
+from mlxnb.notebook.widgets.transcript import Exchange, meter, results_of
 
 if TYPE_CHECKING:
     from mlxnb.notebook.widgets.chat_room import Room
@@ -55,7 +55,7 @@ class Onlooking:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         results = results_of(room.session, after)
         due = {call.id for call in after.tool_calls} if after is not None else set()
-        known = after is None or is_kept(after)  # else there may be some of the turn before it
+        known = after is None or after.ended_well  # else there may be some of the turn before it
         self.sure = known and due == {result["id"] for result in results}
         self.exchange = Exchange(said, results, kept=False, running=True)
         self._over = threading.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ class Exchange:
             self.reasoning, self.thought = turn.reasoning, Blocks(turn.reasoning)
         self.calls = [as_call(call) for call in turn.tool_calls]
         self.running, self.meter = False, took
-        self.kept = is_kept(turn)
+        self.kept = turn.ended_well
 
     def fail(self, problem: str) -> None:
         """Say what went wrong with it."""
@@ -136,30 +136,22 @@ def _result(message: Message) -> dict[str, str]:
 def results_due(session: Session) -> list[dict[str, str]]:
     """What the calls at the end of a session came to, as far as this process knows."""
     last, called = session.last, session.toolbox.calls
-    if last is None or not called or (is_kept(last) and not last.tool_calls):
+    if last is None or not called or (last.ended_well and not last.tool_calls):
         return []
-    return _results(session, called[-1].turn_id, lambda history: history[-1:])
+    return _results(session, called[-1].turn_id, session.history[-1:])
 
 
 def results_of(session: Session, turn: Turn | None) -> list[dict[str, str]]:
     """What the calls of a turn came to, as far as this process knows; others may have followed."""
     if turn is None or not turn.tool_calls:
         return []
-    return _results(session, turn.id, lambda history: history)
+    return _results(session, turn.id, session.history)
 
 
-def _results(
-    session: Session, turn_id: str, among: Callable[[list[Message]], list[Message]]
-) -> list[dict[str, str]]:
-    """What those calls of a turn came to that are among some messages of the session."""
-    messages = among(session.history)  # it is not there where it was stopped or taken back
+def _results(session: Session, turn_id: str, messages: list[Message]) -> list[dict[str, str]]:
+    """What a turn's calls came to; none where it was stopped or taken back: no message has them."""
     there = {call["id"] for message in messages for call in message.get("tool_calls") or ()}
     return [as_result(c) for c in session.toolbox.of_turn(turn_id) if c.call_id in there]
-
-
-def is_kept(turn: Turn) -> bool:
-    """Whether a turn is part of its session's history."""
-    return turn.finish_reason not in ("cancelled", "error")
 
 
 def meter(turn: Turn, engine: Engine) -> dict[str, Any]:

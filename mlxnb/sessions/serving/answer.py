@@ -127,7 +127,7 @@ class Answer:
     def committed(self) -> bool:
         """Whether it has ended well, and was not given up."""
         turn = self.turn
-        return turn is not None and turn.finish_reason not in ("cancelled", "error")
+        return turn is not None and turn.ended_well
 
     @property
     def heard(self) -> tuple[Message, ...]:

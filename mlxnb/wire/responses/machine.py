@@ -91,7 +91,7 @@ class Machine:
         """The answer has ended: what was held, and the terminal event."""
         if self._over:
             return []
-        if turn.finish_reason in ("cancelled", "error"):
+        if not turn.ended_well:
             return self.fail(self._answer.error or _failure(turn))
         held = self._blank.flush() if turn.finish_reason == "stop_sequence" else ""
         cut = turn.finish_reason == "length"
