@@ -46,15 +46,17 @@ lint: .venv/installed
 	cd tests && ../$(BIN)/python -m clients.installed
 	touch $@
 
+SUITE := --dist loadfile --nbval --nbval-current-env tests notebooks
+
 test: setup
 	$(MAKE) --jobs 2 lint .venv/clients
-	$(BIN)/pytest -n 2 --dist loadfile --nbval --nbval-current-env tests notebooks
+	$(BIN)/pytest -n 2 $(SUITE)
 
 # The same tests with random delays wherever threads and processes meet, while processes stand still
 # at random: what fails here and not in `make test` depends on who comes first. Takes most of an hour.
 test-races: setup .venv/clients
 	PYTHONPATH=$(CURDIR)/tests/races MLXNB_TEST_DELAYS=1 \
-		$(BIN)/python tests/races/stops.py $(BIN)/pytest -n 4 --dist loadfile --nbval --nbval-current-env tests notebooks
+		$(BIN)/python tests/races/stops.py $(BIN)/pytest -n 4 $(SUITE)
 
 # The CPU kernels by themselves under the sanitizers; needs CMake and takes minutes.
 check-native:
